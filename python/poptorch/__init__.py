@@ -1,0 +1,39 @@
+"""Run PyTorch models as one static program, through PopTorch's interface.
+
+Wrap a model once; from then on each call runs whole training steps (forward, loss, backward and
+optimiser update) without Python in between:
+
+    model = poptorch.trainingModel(net, options, optimizer=poptorch.optim.SGD(net.parameters(), lr=0.1))
+    output, loss = model(data, labels)
+"""
+
+import torch  # noqa: F401  (its libraries must be loaded before ours)
+
+from . import enums, optim, options, poptorch_core
+from ._executor import PoplarExecutor, inferenceModel, trainingModel
+from .data_loader import DataLoader
+from .enums import DataLoaderMode, OutputMode
+from .ops import identity_loss, isRunningOnIpu
+from .options import Options
+from .poptorch_core import Error, RecoverableError, UnrecoverableError
+
+__version__ = "3.4.0"
+
+__all__ = [
+    "DataLoader",
+    "DataLoaderMode",
+    "Error",
+    "Options",
+    "OutputMode",
+    "PoplarExecutor",
+    "RecoverableError",
+    "UnrecoverableError",
+    "enums",
+    "identity_loss",
+    "inferenceModel",
+    "isRunningOnIpu",
+    "optim",
+    "options",
+    "poptorch_core",
+    "trainingModel",
+]

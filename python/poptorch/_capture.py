@@ -1,0 +1,64 @@
+"""What Python must do while forward is captured: say which module runs, refuse to show values."""
+
+import contextlib
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from . import poptorch_core
+
+
+def _refuse(name):
+    def method(self, *args, **kwargs):
+        # .item() goes through the dispatcher, where values that are not known are refused with the
+        # user's line. Constants made in forward come out of it unharmed.
+        for element in self.detach().reshape(-1)[:1]:
+            element.item()
+        return _ORIGINAL[name](self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _unavailable(self, *_, **__):
+    return f"tensor(<unavailable>, shape={list(self.shape)}, dtype={self.dtype})"
+
+
+_ORIGINAL = {
+    name: getattr(torch.Tensor, name)
+    for name in ("numpy", "__array__", "tolist", "__repr__", "__format__")
+}
+_PATCHES = {
+    "numpy": _refuse("numpy"),
+    "__array__": _refuse("__array__"),
+    "tolist": _refuse("tolist"),
+    "__repr__": _unavailable,
+    "__format__": _unavailable,
+}
+
+
+@contextlib.contextmanager
+def capturing(model: torch.nn.Module):
+    """Report module paths of `model` to the capture and guard values, for one forward."""
+    names = {id(module): name for name, module in model.named_modules()}
+
+    def enter(module, _):
+        poptorch_core.push_module(names.get(id(module), type(module).__name__))
+
+    def leave(module, _, __):
+        poptorch_core.pop_module()
+
+    handles = (
+        torch_module.register_module_forward_pre_hook(enter),
+        torch_module.register_module_forward_hook(leave),
+    )
+    for name, method in _PATCHES.items():
+        setattr(torch.Tensor, name, method)
+    try:
+        yield
+    finally:
+        for name, method in _ORIGINAL.items():
+            setattr(torch.Tensor, name, method)
+        for handle in handles:
+            handle.remove()
+        poptorch_core.clear_modules()

@@ -1,0 +1,408 @@
+#include "tessera/api/executor.h"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/progress_bar.h"
+#include "tessera/passes/add_optimizer.h"
+#include "tessera/runtime/compile.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
+
+namespace tessera {
+namespace {
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+// The tensor as the program takes it: dense, on the host, no 64-bit types.
+at::Tensor as_device_sees_it(const at::Tensor& tensor) {
+  const DType dtype = narrowed(dtype_of(tensor.scalar_type()));
+  return tensor.detach().to(scalar_type_of(dtype)).contiguous();
+}
+
+// How many micro-batches' values are in dimension 0.
+Shape stacked(Shape shape, int64_t count) {
+  if (count == 1) return shape;
+  if (shape.empty()) return {count};
+  shape[0] *= count;
+  return shape;
+}
+
+RngState initial_rng(const Options& options) {
+  if (options.random_seed()) return {static_cast<uint64_t>(*options.random_seed()), 0};
+  std::random_device device;
+  return {(uint64_t{device()} << 32) | device(), 0};
+}
+
+Optimizer default_optimizer(const ModelAccess& model) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : model.parameters()) parameters.push_back(parameter.tensor);
+  return Optimizer({OptimizerGroup{std::move(parameters), 0.01}});
+}
+
+void check_options(Purpose purpose, const Options& options) {
+  check(options.replication_factor() == 1,
+        "replicationFactor({}): running more than one replica is not supported yet, it comes with "
+        "a later version; use replicationFactor(1)",
+        options.replication_factor());
+  check(purpose == Purpose::training || options.Training().gradient_accumulation() == 1,
+        "gradientAccumulation must be 1 for inference, got {}; use deviceIterations to run several "
+        "batches in one call",
+        options.Training().gradient_accumulation());
+  if (options.output_mode() == OutputMode::every_n) {
+    check(options.device_iterations() % options.output_return_period() == 0,
+          "the output_return_period of OutputMode.EveryN, {}, must divide the {} device iterations",
+          options.output_return_period(), options.device_iterations());
+  }
+}
+
+std::string described(at::ScalarType type, const Shape& shape) {
+  return fmt::format("{}{}", c10::toString(type), to_string(shape));
+}
+
+}  // namespace
+
+Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
+                   std::optional<Optimizer> optimizer)
+    : purpose_(purpose),
+      model_(std::move(model)),
+      options_(options),
+      optimizer_(optimizer                       ? std::move(*optimizer)
+                 : purpose == Purpose::training ? default_optimizer(model_)
+                                                 : Optimizer(std::vector<OptimizerGroup>{})),
+      rng_(initial_rng(options_)) {
+  check_options(purpose_, options_);
+  options_.freeze();
+}
+
+Executor::~Executor() {
+  // Nobody can ask us for newer values any more; what was not fetched is given up with us.
+  for (const auto& weight : host_weights_) {
+    if (weight->newer_values == this) weight->newer_values = nullptr;
+  }
+}
+
+OutputMode Executor::output_mode() const {
+  if (options_.output_mode()) return *options_.output_mode();
+  return purpose_ == Purpose::training ? OutputMode::final_value : OutputMode::all;
+}
+
+void Executor::check_compiled() const {
+  check(isCompiled(), "Model has not been compiled or has been destroyed.");
+}
+
+const Executable& Executor::executable() const {
+  check_compiled();
+  return *executable_;
+}
+
+double Executor::compilationSeconds() const {
+  check_compiled();
+  return compilation_seconds_;
+}
+
+// One micro-batch of each input, to capture with: what forward sees.
+std::vector<NamedTensor> Executor::micro_batch(const std::vector<NamedTensor>& inputs) const {
+  const int64_t count = options_.micro_batches();
+  std::vector<NamedTensor> batch;
+  for (const auto& [name, tensor] : inputs) {
+    check(tensor.numel() > 0, "input '{}' has no elements: its shape is {}", name,
+          to_string(shape_of(tensor)));
+    const int64_t size = tensor.dim() == 0 ? 1 : tensor.size(0);
+    check(size % count == 0, ErrorKind::assertion,
+          "dimension 0 of input '{}' is {}, which cannot be divided by {} = deviceIterations ({}) "
+          "x replicationFactor ({}) x gradientAccumulation ({})",
+          name, size, count, options_.device_iterations(), options_.replication_factor(),
+          options_.Training().gradient_accumulation());
+    batch.push_back({name, count == 1 ? tensor : tensor.narrow(0, 0, size / count)});
+  }
+  return batch;
+}
+
+void Executor::compile(const std::vector<NamedTensor>& inputs) {
+  const std::lock_guard lock(mutex_);
+  if (isCompiled()) {
+    log(LogLevel::warn, "compile() was called on a model that is compiled already; ignored");
+    return;
+  }
+  const ErrorContext where("compiling the {} step",
+                           purpose_ == Purpose::training ? "training" : "inference");
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<ProgressBar> bar;
+  if (options_.show_compilation_progress_bar()) {
+    bar.emplace("Graph compilation", 100, ProgressOptions{.show_rate = false});
+  }
+  int shown = 0;
+  const auto progress = [&](int percent) {
+    if (bar && percent > shown) bar->advance(percent - shown);
+    shown = std::max(shown, percent);
+  };
+
+  bring_weights_to_host();
+  CaptureRequest request;
+  request.parameters = model_.parameters();
+  request.buffers = model_.buffers();
+  request.example_inputs = micro_batch(inputs);
+  request.forward = model_.forward;
+  request.training = purpose_ == Purpose::training;
+  request.locate = model_.locate;
+  Capture captured = capture(request);
+  captured.graph.name = purpose_ == Purpose::training ? "training" : "inference";
+  if (purpose_ == Purpose::training) add_update(captured);
+  progress(30);
+
+  CompileOptions compile_options;
+  // Capture is the first third of the bar.
+  compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };
+  executable_ = tessera::compile(std::move(captured.graph), compile_options);
+  progress(100);
+
+  inputs_.clear();
+  for (const auto& [name, tensor] : inputs) {
+    inputs_.push_back({name, tensor.scalar_type(), shape_of(tensor)});
+  }
+  weights_ = std::move(captured.states);
+  outputs_ = std::move(captured.outputs);
+  changed_inputs_ = std::move(captured.changed_inputs);
+  host_weights_.clear();
+  for (const BoundState& weight : weights_) host_weights_.push_back(host_weight(weight.host));
+  sent_versions_.assign(weights_.size(), 0);
+  compilation_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  attachToDevice();
+}
+
+// The optimiser's part of the step: which captured parameter is in which group.
+void Executor::add_update(Capture& captured) const {
+  UpdateSpec spec;
+  spec.gradient_accumulation = options_.Training().gradient_accumulation();
+  spec.mean_reduction = true;
+  for (const OptimizerGroup& group : optimizer_.groups()) {
+    UpdateSpec::Group update;
+    update.op = "sgd";
+    update.velocity = group.momentum != 0;
+    update.attrs = {{"nesterov", group.nesterov}};
+    for (const BoundState& state : captured.states) {
+      if (state.kind != StateKind::parameter) continue;
+      for (const at::Tensor& parameter : group.parameters) {
+        if (parameter.storage().is_alias_of(state.host.storage())) {
+          update.parameters.push_back(state.name);
+          break;
+        }
+      }
+    }
+    spec.groups.push_back(std::move(update));
+  }
+  add_optimizer(captured.graph, spec);
+}
+
+void Executor::check_inputs(const std::vector<NamedTensor>& inputs) const {
+  check(inputs.size() == inputs_.size(),
+        "the model was compiled for {} input tensors, this call has {}; call destroy() or wrap the "
+        "model again to compile it for other inputs",
+        inputs_.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& tensor = inputs[i].tensor;
+    check(tensor.scalar_type() == inputs_[i].type && shape_of(tensor) == inputs_[i].shape,
+          "input '{}' is {}, but the model was compiled for {}; call destroy() or wrap the model "
+          "again to compile it for other inputs",
+          inputs_[i].name, described(tensor.scalar_type(), shape_of(tensor)),
+          described(inputs_[i].type, inputs_[i].shape));
+  }
+}
+
+std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
+  const std::lock_guard lock(mutex_);
+  if (!isCompiled()) compile(inputs);
+  if (!isAttachedToDevice()) attachToDevice();
+  check_inputs(inputs);
+  fetch_newer_weights();
+
+  RunRequest request;
+  request.device_iterations = options_.device_iterations();
+  request.gradient_accumulation = options_.Training().gradient_accumulation();
+  std::vector<at::Tensor> staged;  // keeps converted inputs alive
+  for (const auto& input : inputs) {
+    staged.push_back(as_device_sees_it(input.tensor));
+    request.inputs.push_back(bytes_of(staged.back()).data());
+  }
+  // What forward returned comes in the user's mode; inputs that forward changed come back whole.
+  std::vector<at::Tensor> results;
+  const auto& types = executable_->outputs();
+  for (size_t i = 0; i < types.size(); ++i) {
+    RequestedOutput output{nullptr, output_mode(), options_.output_return_period()};
+    for (const ChangedInput& changed : changed_inputs_) {
+      if (changed.graph_output == i) output.mode = OutputMode::all;
+    }
+    const int64_t kept =
+        outputs_kept(output.mode, output.period, request.device_iterations,
+                     request.gradient_accumulation);
+    results.push_back(at::empty(stacked(types[i].type.shape, kept),
+                                at::TensorOptions(scalar_type_of(types[i].type.dtype))));
+    output.data = bytes_of(results.back()).data();
+    request.outputs.push_back(output);
+  }
+  if (purpose_ == Purpose::training) mark_host_outdated();
+  session_->run(request);
+  rng_ = session_->rng();
+
+  const at::NoGradGuard no_grad;
+  for (const ChangedInput& changed : changed_inputs_) {
+    at::Tensor target = inputs[changed.input].tensor;
+    target.copy_(results[changed.graph_output].reshape(target.sizes()));
+  }
+  std::vector<at::Tensor> returned;
+  for (const CapturedOutput& output : outputs_) {
+    returned.push_back(output.graph_output < 0 ? output.constant
+                                               : results[static_cast<size_t>(output.graph_output)]);
+  }
+  return returned;
+}
+
+void Executor::attachToDevice() {
+  const std::lock_guard lock(mutex_);
+  check(isCompiled(), "attachToDevice: the model has not been compiled yet; call it or compile()");
+  check(!isAttachedToDevice(), "attachToDevice: the model is attached already");
+  session_ = std::make_unique<Session>(executable_, default_thread_count());
+  session_->set_rng(rng_);
+  for (const SavedState& saved : saved_states_) session_->write_state(saved.index, saved.bytes);
+  saved_states_.clear();
+  send_hyperparameters();
+  copyWeightsToDevice();
+}
+
+void Executor::detachFromDevice() {
+  const std::lock_guard lock(mutex_);
+  check(isCompiled(), "detachFromDevice: the model has not been compiled yet");
+  check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
+  copyWeightsToHostIfNeeded();
+  save_device_state();
+  session_.reset();
+}
+
+void Executor::destroy() {
+  const std::lock_guard lock(mutex_);
+  if (!isCompiled()) return;
+  if (isAttachedToDevice()) copyWeightsToHostIfNeeded();
+  session_.reset();
+  executable_.reset();
+  weights_.clear();
+  host_weights_.clear();
+  sent_versions_.clear();
+  saved_states_.clear();
+  outputs_.clear();
+  changed_inputs_.clear();
+  inputs_.clear();
+}
+
+// What exists only on the device: the optimiser's state.
+void Executor::save_device_state() {
+  saved_states_.clear();
+  rng_ = session_->rng();
+  const auto& states = executable_->states();
+  for (size_t i = weights_.size(); i < states.size(); ++i) {
+    std::vector<std::byte> bytes(static_cast<size_t>(tessera::bytes(states[i].type)));
+    session_->read_state(i, bytes);
+    saved_states_.push_back({i, std::move(bytes)});
+  }
+}
+
+void Executor::copyWeightsToHost() {
+  const std::lock_guard lock(mutex_);
+  check_compiled();
+  if (!isAttachedToDevice()) return;
+  const NotRecorded quiet;  // user code may read a weight while another model is captured
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    const at::Tensor& host = weights_[i].host;
+    const auto device_type = scalar_type_of(executable_->states()[i].type.dtype);
+    const bool direct = host.is_contiguous() && host.scalar_type() == device_type;
+    const at::Tensor staged = direct ? host : at::empty(host.sizes(), device_type);
+    session_->read_state(i, bytes_of(staged));
+    if (!direct) host.copy_(staged);
+    host_weights_[i]->version += 1;
+    sent_versions_[i] = host_weights_[i]->version;
+    if (host_weights_[i]->newer_values == this) host_weights_[i]->newer_values = nullptr;
+  }
+  host_outdated_ = false;
+}
+
+bool Executor::copyWeightsToHostIfNeeded() {
+  const std::lock_guard lock(mutex_);
+  if (!isAttachedToDevice() || !host_outdated_) return false;
+  copyWeightsToHost();
+  return true;
+}
+
+void Executor::copyWeightsToDevice() {
+  const std::lock_guard lock(mutex_);
+  check_compiled();
+  if (!isAttachedToDevice()) return;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    HostWeight& weight = *host_weights_[i];
+    if (weight.newer_values && weight.newer_values != this) {
+      weight.newer_values->write_weights_to_host();
+    }
+    session_->write_state(i, bytes_of(as_device_sees_it(weights_[i].host)));
+    sent_versions_[i] = weight.version;
+    if (weight.newer_values == this) weight.newer_values = nullptr;
+  }
+  host_outdated_ = false;
+}
+
+// Another executor over the same module may hold newer weights than the host.
+void Executor::bring_weights_to_host() const {
+  const auto bring = [this](const std::vector<NamedTensor>& tensors) {
+    for (const auto& named : tensors) {
+      WeightHolder* holder = host_weight(named.tensor)->newer_values;
+      if (holder && holder != this) holder->write_weights_to_host();
+    }
+  };
+  bring(model_.parameters());
+  bring(model_.buffers());
+}
+
+// ... and may have trained on since we took the weights from the host.
+void Executor::fetch_newer_weights() {
+  bool stale = false;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    WeightHolder* holder = host_weights_[i]->newer_values;
+    if (holder && holder != this) holder->write_weights_to_host();
+    stale = stale || sent_versions_[i] != host_weights_[i]->version;
+  }
+  if (stale) copyWeightsToDevice();
+}
+
+void Executor::mark_host_outdated() {
+  host_outdated_ = true;
+  for (const auto& weight : host_weights_) weight->newer_values = this;
+}
+
+void Executor::setOptimizer(Optimizer optimizer) {
+  const std::lock_guard lock(mutex_);
+  check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
+  check(!isCompiled() || optimizer_.same_program(optimizer),
+        "setOptimizer: groups, nesterov, and whether there is a momentum cannot change after the "
+        "model was compiled; call destroy() first");
+  optimizer_ = std::move(optimizer);
+  if (isAttachedToDevice()) send_hyperparameters();
+}
+
+void Executor::send_hyperparameters() {
+  const auto numbers = optimizer_.hyperparameters();
+  const auto& inputs = executable_->hyperparameters();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (const auto& [name, value] : numbers) {
+      if (name == inputs[i].name) session_->set_hyperparameter(i, value);
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+// Runs a model as one static program: compiles it at the first call, keeps its weights on the
+// device, moves them to the host only when somebody needs them there. C++ and Python front ends are
+// thin layers over this.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/api/host_weights.h"
+#include "tessera/api/optimizer.h"
+#include "tessera/api/options.h"
+#include "tessera/runtime/session.h"
+#include "tessera/torch/capture.h"
+
+namespace tessera {
+
+enum class Purpose { training, inference };
+
+// How an executor reaches the user's module.
+struct ModelAccess {
+  std::function<std::vector<NamedTensor>()> parameters;
+  std::function<std::vector<NamedTensor>()> buffers;
+  // Runs forward on one micro-batch and returns its tensors, flattened.
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
+  std::function<Origin()> locate = {};  // where the user's code is now
+};
+
+class Executor : private WeightHolder {
+ public:
+  // Training without an optimiser uses SGD with a learning rate of 0.01.
+  Executor(Purpose purpose, ModelAccess model, const Options& options,
+           std::optional<Optimizer> optimizer = std::nullopt);
+  ~Executor() override;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // One call: all micro-batches, in the layout of the data loader. Returns what forward returned.
+  std::vector<at::Tensor> run(const std::vector<NamedTensor>& inputs);
+
+  // Compiles for these inputs. A second time it warns and does nothing.
+  void compile(const std::vector<NamedTensor>& inputs);
+
+  bool isCompiled() const { return executable_ != nullptr; }
+  bool isAttachedToDevice() const { return session_ != nullptr; }
+  void attachToDevice();
+  void detachFromDevice();
+  void destroy();
+
+  void copyWeightsToHost();
+  void copyWeightsToDevice();
+  bool copyWeightsToHostIfNeeded();  // true where a copy happened
+
+  void setOptimizer(Optimizer optimizer);
+
+  const Options& options() const { return options_; }
+  Purpose purpose() const { return purpose_; }
+  double compilationSeconds() const;
+
+  // The program, for looking at.
+  const Executable& executable() const;
+
+ private:
+  struct Input {
+    std::string name;
+    at::ScalarType type;
+    Shape shape;
+  };
+  struct SavedState {
+    size_t index;
+    std::vector<std::byte> bytes;
+  };
+
+  void write_weights_to_host() override { copyWeightsToHost(); }
+  void check_compiled() const;
+  void check_inputs(const std::vector<NamedTensor>& inputs) const;
+  std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
+  void add_update(Capture& capture) const;
+  void send_hyperparameters();
+  void bring_weights_to_host() const;
+  void fetch_newer_weights();
+  void mark_host_outdated();
+  void save_device_state();
+  OutputMode output_mode() const;
+
+  // Recursive: while compiling, forward may read a weight, which asks for its newest value.
+  mutable std::recursive_mutex mutex_;
+  Purpose purpose_;
+  ModelAccess model_;
+  Options options_;
+  Optimizer optimizer_;
+
+  std::shared_ptr<const Executable> executable_;
+  std::unique_ptr<Session> session_;
+  std::vector<Input> inputs_;
+  std::vector<BoundState> weights_;  // the executable's first states
+  std::vector<std::shared_ptr<HostWeight>> host_weights_;
+  std::vector<uint64_t> sent_versions_;
+  std::vector<CapturedOutput> outputs_;
+  std::vector<ChangedInput> changed_inputs_;
+  std::vector<SavedState> saved_states_;  // of the optimiser, while detached
+  RngState rng_;
+  bool host_outdated_ = false;
+  double compilation_seconds_ = 0;
+};
+
+}  // namespace tessera

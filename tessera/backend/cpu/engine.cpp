@@ -1,0 +1,100 @@
+#include "tessera/backend/cpu/engine.h"
+
+#include "tessera/base/error.h"
+
+namespace tessera::cpu {
+namespace {
+
+int64_t byte_offset(const Place& place) {
+  return place.geometry.offset * static_cast<int64_t>(size_of(place.dtype));
+}
+
+}  // namespace
+
+Engine::Engine(const Plan& plan, ThreadPool& pool)
+    : plan_(plan),
+      pool_(pool),
+      arena_(plan.memory.arena_bytes),
+      states_(plan.memory.state_bytes),
+      hyperparameters_(plan.memory.hyperparameter_bytes),
+      constants_(plan.memory.constant_bytes),
+      data_views_(plan.data_inputs.size()) {
+  for (const Call& call : plan.load) run_call(bind(call), {});
+  calls_.reserve(plan.calls.size());
+  for (const Call& call : plan.calls) {
+    BoundCall& bound = calls_.emplace_back(bind(call));
+    for (size_t i = 0; i < call.inputs.size(); ++i)
+      note_data_input(call.inputs[i], bound.inputs[i]);
+  }
+  outputs_.reserve(plan.outputs.size());
+  for (const Place& place : plan.outputs) {
+    note_data_input(place, outputs_.emplace_back(view_of(place)));
+  }
+}
+
+std::byte* Engine::start_of(BufferId id) const {
+  const Buffer& buffer = plan_.buffer(id);
+  switch (buffer.space) {
+    case Space::arena:
+      return arena_.data() + buffer.offset;
+    case Space::state:
+      return states_.data() + buffer.offset;
+    case Space::hyperparameter:
+      return hyperparameters_.data() + buffer.offset;
+    case Space::constant:
+      return constants_.data() + buffer.offset;
+    case Space::data:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+TensorView Engine::view_of(const Place& place) const {
+  if (!place.buffer.valid()) return {nullptr, place.dtype, {}, {}, false};
+  std::byte* start = start_of(place.buffer);
+  return {start ? start + byte_offset(place) : nullptr, place.dtype, place.geometry.shape,
+          place.geometry.strides};
+}
+
+Engine::BoundCall Engine::bind(const Call& call) const {
+  BoundCall bound{.call = &call, .inputs = {}, .outputs = {}, .workspace = {}};
+  for (const Place& place : call.inputs) bound.inputs.push_back(view_of(place));
+  for (const Place& place : call.outputs) bound.outputs.push_back(view_of(place));
+  if (call.workspace.valid()) {
+    bound.workspace = {start_of(call.workspace),
+                       static_cast<size_t>(plan_.buffer(call.workspace).bytes)};
+  }
+  return bound;
+}
+
+void Engine::note_data_input(const Place& place, TensorView& view) {
+  if (!place.buffer.valid()) return;
+  const Buffer& buffer = plan_.buffer(place.buffer);
+  if (buffer.space != Space::data) return;
+  data_views_[static_cast<size_t>(buffer.index)].push_back({&view, byte_offset(place)});
+}
+
+void Engine::set_data_input(size_t index, const std::byte* data) {
+  for (const DataView& at : data_views_[index]) {
+    // Views have no constness; kernels do not write their inputs, and lowering never gives a data
+    // input's memory to a result.
+    at.view->data = const_cast<std::byte*>(data) + at.byte_offset;
+  }
+}
+
+void Engine::run(size_t begin, size_t end, RngState rng) {
+  for (size_t i = begin; i < end; ++i) run_call(calls_[i], rng);
+}
+
+void Engine::run_call(const BoundCall& bound, RngState rng) {
+  const Call& call = *bound.call;
+  try {
+    call.run->run({bound.inputs, bound.outputs, call.attrs, pool_, rng}, bound.workspace);
+  } catch (const Error& error) {
+    const ErrorContext where("running {}{}{}", call.op, call.origin.empty() ? "" : " of ",
+                             call.origin);
+    throw Error(error.kind(), error.message());
+  }
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,64 @@
+// Runs a Plan. An engine owns the memory of one running program: arena, states, hyper-parameters
+// and constants. Nothing is allocated while it runs. The denormal mode is the caller's.
+//
+// An Error from a kernel stops the phase at that call; calls before it have done their work, calls
+// after it have not, and the engine can run again.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tessera/backend/cpu/memory.h"
+#include "tessera/backend/cpu/plan.h"
+#include "tessera/base/rng.h"
+#include "tessera/base/thread_pool.h"
+
+namespace tessera::cpu {
+
+class Engine {
+ public:
+  // Keeps references to both. Fills the constants; states start as zero.
+  Engine(const Plan& plan, ThreadPool& pool);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  std::byte* state(size_t index) { return start_of(plan_.states[index]); }
+  const std::byte* state(size_t index) const { return start_of(plan_.states[index]); }
+  std::byte* hyperparameter(size_t index) { return start_of(plan_.hyperparameters[index]); }
+
+  // Where the next micro-batches find a data input. It is never written.
+  void set_data_input(size_t index, const std::byte* data);
+
+  void run_micro_batch(RngState rng) { run(0, plan_.update_begin, rng); }
+  void run_update(RngState rng) { run(plan_.update_begin, plan_.calls.size(), rng); }
+
+  // Valid between run_micro_batch() and run_update().
+  const TensorView& output(size_t index) const { return outputs_[index]; }
+
+ private:
+  struct BoundCall {
+    const Call* call = nullptr;
+    std::vector<TensorView> inputs, outputs;
+    std::span<std::byte> workspace;
+  };
+
+  std::byte* start_of(BufferId id) const;
+  TensorView view_of(const Place& place) const;
+  BoundCall bind(const Call& call) const;
+  void note_data_input(const Place& place, TensorView& view);
+  void run(size_t begin, size_t end, RngState rng);
+  void run_call(const BoundCall& bound, RngState rng);
+
+  const Plan& plan_;
+  ThreadPool& pool_;
+  Memory arena_, states_, hyperparameters_, constants_;
+  std::vector<BoundCall> calls_;
+  std::vector<TensorView> outputs_;
+  struct DataView {
+    TensorView* view;
+    int64_t byte_offset;
+  };
+  std::vector<std::vector<DataView>> data_views_;  // by data input: what to move when it moves
+};
+
+}  // namespace tessera::cpu

@@ -1,0 +1,17 @@
+// Moves a tensor of any strides into dense memory: views that strides cannot say, outputs, and
+// states whose new value could not be made in place.
+#pragma once
+
+#include <memory>
+
+#include "tessera/backend/cpu/kernels/prepared_kernel.h"
+
+namespace tessera::cpu {
+
+// `to` is dense, of the same type and sizes, and does not overlap `from`.
+void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool);
+
+// One input, one output.
+std::shared_ptr<const PreparedKernel> copy_kernel();
+
+}  // namespace tessera::cpu

@@ -1,0 +1,49 @@
+// How the CPU runs an operator: an ordered list of entries, of which the first that applies is
+// taken; after them the operator's own reference kernel, which always applies. A new fast kernel is
+// one entry in the list of its family.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tessera/backend/cpu/plan.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::cpu {
+
+// One use of an operator as kernels see it before memory is assigned.
+struct KernelOperand {
+  DType dtype = DType::f32;
+  Geometry geometry;  // outputs are dense
+  bool present = true;
+};
+struct KernelUse {
+  const OpDef& op;
+  const Attrs& attrs;
+  std::span<const KernelOperand> inputs, outputs;
+
+  bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
+};
+
+struct KernelEntry {
+  std::string_view op, name;
+  bool (*applies)(const KernelUse&);
+  std::unique_ptr<PreparedKernel> (*prepare)(const KernelUse&);
+};
+
+// The lists of the families, each in the order of preference.
+std::span<const KernelEntry> conv_entries();
+std::span<const KernelEntry> matmul_entries();
+
+struct KernelChoice {
+  std::string name;
+  std::shared_ptr<const PreparedKernel> kernel;
+};
+
+// Entries named in TESSERA_DISABLE_KERNELS (separated by commas) are passed over.
+KernelChoice choose_kernel(const KernelUse& use);
+KernelChoice reference_kernel(const OpDef& op);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,60 @@
+// What lowering works on between Graph and Plan: calls over blocks. A block is a value with memory
+// of its own; views are gone, a call that reads one reads a block through a geometry.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/backend/cpu/plan.h"
+#include "tessera/ir/graph.h"
+
+namespace tessera::cpu {
+
+using BlockId = Id<struct BlockTag>;
+
+struct Block {
+  TensorType type;
+  Space space = Space::arena;
+  int64_t index = 0;  // within its space; unused in the arena
+  BlockId home;       // the block whose memory it uses: itself, or what it was written over
+};
+
+struct Read {
+  BlockId block;  // not valid(): an operand that was left out
+  Geometry geometry;
+};
+
+struct DraftCall {
+  NodeId node;  // not valid(): a copy of the only input
+  std::vector<Read> inputs;
+  std::vector<BlockId> outputs;
+};
+
+struct DraftState {
+  BlockId initial;
+  Read after_micro_batch, after_update;
+};
+
+struct Draft {
+  const Graph* graph = nullptr;
+  std::vector<Block> blocks;
+  std::vector<DraftCall> load, calls;
+  size_t update_begin = 0;  // calls before it run for every micro-batch
+  std::vector<Read> outputs;
+  std::vector<DraftState> states;
+  std::vector<BlockId> data_inputs, hyperparameters;
+
+  Block& block(BlockId id) { return blocks[static_cast<size_t>(id.index)]; }
+  const Block& block(BlockId id) const { return blocks[static_cast<size_t>(id.index)]; }
+  BlockId add_block(TensorType type, Space space = Space::arena, int64_t index = 0);
+  // The block whose memory this one uses in the end.
+  BlockId home(BlockId id) const;
+};
+
+// Reads all of a block in its own order.
+bool whole(const Draft& draft, const Read& read);
+Read read_whole(const Draft& draft, BlockId block);
+
+}  // namespace tessera::cpu

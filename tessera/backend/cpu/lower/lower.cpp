@@ -1,0 +1,24 @@
+#include "tessera/backend/cpu/lower/lower.h"
+
+#include "tessera/backend/cpu/lower/aliases.h"
+#include "tessera/backend/cpu/lower/in_place.h"
+#include "tessera/backend/cpu/lower/schedule.h"
+#include "tessera/backend/cpu/lower/states.h"
+#include "tessera/backend/cpu/lower/write_plan.h"
+
+namespace tessera::cpu {
+
+Plan lower(const Graph& graph) {
+  // Views cost nothing from here on: they are geometries over blocks of memory.
+  Draft draft = resolve_aliases(graph, schedule(graph));
+
+  // Before other reuse of memory: an update in place saves a copy of every parameter.
+  settle_states(draft);
+  reuse_dying_operands(draft);
+
+  // Kernels before memory: their workspace is in the arena too.
+  const std::vector<KernelChoice> kernels = choose_kernels(draft);
+  return write_plan(draft, kernels);
+}
+
+}  // namespace tessera::cpu

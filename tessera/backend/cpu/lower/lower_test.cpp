@@ -1,0 +1,294 @@
+#include "tessera/backend/cpu/lower/lower.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tessera/backend/cpu/engine.h"
+#include "tessera/backend/cpu/interpreter_for_test.h"
+#include "tessera/backend/cpu/kernels/copy.h"
+#include "tessera/ops/builder.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t side = 6;
+const TensorType square{DType::f32, {side, side}};
+
+Bytes random_bytes(const TensorType& type, std::mt19937& random) {
+  Bytes bytes_out(static_cast<size_t>(bytes(type)));
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (size_t i = 0; i < bytes_out.size(); i += sizeof(float)) {
+    const float value = uniform(random);
+    std::memcpy(&bytes_out[i], &value, sizeof value);
+  }
+  return bytes_out;
+}
+
+size_t arena_buffers(const Plan& plan) {
+  return static_cast<size_t>(
+      std::count_if(plan.buffers.begin(), plan.buffers.end(),
+                    [](const Buffer& buffer) { return buffer.space == Space::arena; }));
+}
+
+size_t copies(const Plan& plan) {
+  return static_cast<size_t>(std::count_if(plan.calls.begin(), plan.calls.end(),
+                                           [](const Call& call) { return call.op == "copy"; }));
+}
+
+void expect_no_live_overlap(const Plan& plan) {
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      const Buffer &a = plan.buffers[i], &b = plan.buffers[k];
+      if (a.space != Space::arena || b.space != Space::arena) continue;
+      const bool both_live = a.first_call <= b.last_call && b.first_call <= a.last_call;
+      const bool meet = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+      EXPECT_FALSE(both_live && meet) << "buffers " << i << " and " << k << "\n" << print(plan);
+    }
+  }
+}
+
+// Runs the plan and the plain interpretation side by side and expects the same bits everywhere.
+void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
+  const Plan plan = lower(graph);
+  SCOPED_TRACE(print(plan));
+  expect_no_live_overlap(plan);
+  EXPECT_GE(plan.memory.arena_bytes, plan.memory.lower_bound_bytes);
+  EXPECT_LE(plan.memory.arena_bytes, plan.memory.without_reuse_bytes);
+
+  std::mt19937 random(1);
+  ThreadPool pool(threads);
+  Engine engine(plan, pool);
+  Interpreter plain(graph);
+  for (size_t i = 0; i < graph.states().size(); ++i) {
+    plain.states[i] = random_bytes(graph.type(graph.states()[i].initial), random);
+    std::memcpy(engine.state(i), plain.states[i].data(), plain.states[i].size());
+  }
+  for (int update = 0; update < 2; ++update) {
+    for (int step = 0; step < accumulation; ++step) {
+      std::vector<Bytes> inputs;
+      size_t data = 0, hyper = 0;
+      for (const Input& input : graph.inputs()) {
+        inputs.push_back(random_bytes(graph.type(input.value), random));
+      }
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (graph.inputs()[i].kind == InputKind::data) {
+          engine.set_data_input(data++, inputs[i].data());
+        } else {
+          std::memcpy(engine.hyperparameter(hyper++), inputs[i].data(), inputs[i].size());
+        }
+      }
+      const auto expected = plain.run_micro_batch(inputs);
+      const auto inputs_before = inputs;
+      engine.run_micro_batch({});
+      EXPECT_EQ(inputs, inputs_before);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        Bytes output(expected[i].size());
+        copy_dense(engine.output(i), output.data(), pool);
+        EXPECT_EQ(output, expected[i]) << "output " << i;
+      }
+      if (step + 1 == accumulation) {
+        engine.run_update({});
+        plain.run_update();
+      }
+      for (size_t i = 0; i < plain.states.size(); ++i) {
+        EXPECT_EQ(std::memcmp(engine.state(i), plain.states[i].data(), plain.states[i].size()), 0)
+            << "state " << i;
+      }
+    }
+  }
+}
+
+struct Program {
+  Graph graph;
+  Builder build{graph};
+  ValueId x = graph.add_input(InputKind::data, "x", square);
+
+  void in_update() { build.set_place({}, Phase::update); }
+};
+
+TEST(Lower, ViewsAreNoCalls) {
+  Program p;
+  const ValueId y = p.build.add("neg", {p.x});
+  const ValueId turned =
+      p.build.permute(p.build.reshape(y, {2, 3, 6}), std::vector<int64_t>{2, 0, 1});
+  p.graph.add_output("y", p.build.add("neg", {turned}));
+  p.graph.add_output("turned", turned);
+  EXPECT_EQ(lower(p.graph).calls.size(), 2U);
+  expect_same(p.graph);
+}
+
+TEST(Lower, AViewThatStridesCannotSayIsCopied) {
+  Program p;
+  const ValueId turned = p.build.permute(p.build.add("neg", {p.x}), std::vector<int64_t>{1, 0});
+  p.graph.add_output("flat", p.build.add("neg", {p.build.reshape(turned, {side * side})}));
+  p.graph.add_output("other", p.build.reshape(turned, {4, 9}));
+  EXPECT_EQ(copies(lower(p.graph)), 1U);
+  expect_same(p.graph);
+}
+
+TEST(Lower, ElementwiseChainsUseOneBuffer) {
+  Program p;
+  ValueId y = p.build.add("neg", {p.x});
+  for (int i = 0; i < 5; ++i) y = p.build.add("mul", {y, y});
+  p.graph.add_output("y", p.build.add("mul", {y, p.x}));
+  EXPECT_EQ(arena_buffers(lower(p.graph)), 1U);
+  expect_same(p.graph);
+}
+
+TEST(Lower, LiveOperandsAreNotOverwritten) {
+  Program p;
+  const ValueId y = p.build.add("neg", {p.x});
+  const ValueId turned = p.build.permute(y, std::vector<int64_t>{1, 0});
+  const ValueId z = p.build.add("exp", {y});
+  p.graph.add_output("sum", p.build.add("mul", {z, turned}));
+  p.graph.add_output("self", p.build.add("mul", {y, turned}));
+  p.graph.add_output("y", y);
+  p.graph.add_output("x", p.x);
+  expect_same(p.graph);
+}
+
+TEST(Lower, AnOutputSurvivesTheLastCall) {
+  Program p;
+  const ValueId y = p.build.add("neg", {p.x});
+  p.graph.add_output("y", y);
+  p.graph.add_output("z", p.build.add("exp", {y}));
+  EXPECT_EQ(arena_buffers(lower(p.graph)), 2U);
+  expect_same(p.graph);
+}
+
+TEST(Lower, UpdatesHappenInTheStatesMemory) {
+  Program p;
+  const ValueId lr = p.graph.add_input(InputKind::hyperparameter, "lr", {DType::f32, {}});
+  const ValueId w = p.graph.add_state(StateKind::parameter, "w", square);
+  const ValueId sum = p.graph.add_state(StateKind::accumulator, "sum", square);
+  const ValueId grad = p.build.add("matmul", {p.x, w});
+  p.graph.states()[1].after_micro_batch = p.build.add("add", {sum, grad});
+  p.in_update();
+  const ValueId scaled = p.build.add("mul", {p.graph.states()[1].after_micro_batch, lr});
+  p.graph.states()[0].after_update = p.build.add("sub", {w, scaled});
+  p.graph.states()[1].after_update =
+      p.build.add("mul", {p.graph.states()[1].after_micro_batch, p.build.scalar(0, DType::f32)});
+  p.graph.states()[0].after_micro_batch = w;
+  const Plan plan = lower(p.graph);
+  EXPECT_EQ(copies(plan), 0U) << print(plan);
+  EXPECT_EQ(plan.calls.size() - plan.update_begin, 3U);
+  expect_same(p.graph, 3);
+}
+
+TEST(Lower, AStateWithLaterReadersIsCopiedAtTheEnd) {
+  Program p;
+  const ValueId mean = p.graph.add_state(StateKind::buffer, "mean", square);
+  const ValueId next = p.build.add("add", {mean, p.x});
+  p.graph.states()[0].after_micro_batch = p.graph.states()[0].after_update = next;
+  p.graph.add_output("old", p.build.add("neg", {mean}));
+  EXPECT_EQ(copies(lower(p.graph)), 1U);
+  expect_same(p.graph);
+}
+
+TEST(Lower, OldValuesWantedAfterTheChangeAreSaved) {
+  Program p;
+  const ValueId mean = p.graph.add_state(StateKind::buffer, "mean", square);
+  const ValueId w = p.graph.add_state(StateKind::parameter, "w", square);
+  const ValueId next = p.build.add("add", {mean, p.x});
+  p.graph.states()[0].after_micro_batch = next;
+  p.graph.add_output("old", mean);
+  p.in_update();
+  p.graph.states()[0].after_update = p.build.permute(next, std::vector<int64_t>{1, 0});
+  p.graph.states()[1].after_update = p.build.add("sub", {w, mean});
+  expect_same(p.graph);
+}
+
+TEST(Lower, StatesMayChangePlaces) {
+  Program p;
+  const ValueId a = p.graph.add_state(StateKind::buffer, "a", square);
+  const ValueId b = p.graph.add_state(StateKind::buffer, "b", square);
+  p.graph.states()[0].after_micro_batch = p.graph.states()[0].after_update = b;
+  p.graph.states()[1].after_micro_batch = p.graph.states()[1].after_update = a;
+  expect_same(p.graph);
+}
+
+TEST(Lower, ConstantsAreFilledAtLoad) {
+  Program p;
+  const ValueId two = p.build.scalar(2, DType::f32);
+  p.graph.add_output("y", p.build.add("mul", {p.x, two}));
+  const Plan plan = lower(p.graph);
+  EXPECT_EQ(plan.load.size(), 1U);
+  EXPECT_EQ(plan.calls.size(), 1U);
+  EXPECT_EQ(plan.memory.constant_bytes, 64);
+  expect_same(p.graph);
+}
+
+TEST(Lower, TheTextNamesKernelsAndMemory) {
+  Program p;
+  p.build.set_place({"train.py", 31, "fc1", false}, Phase::micro_batch);
+  p.graph.add_output("y", p.build.add("neg", {p.x}));
+  const std::string text = print(lower(p.graph));
+  EXPECT_NE(text.find("neg: reference(data0:f32[6,6]) -> b"), std::string::npos) << text;
+  EXPECT_NE(text.find("# fc1 [train.py:31]"), std::string::npos) << text;
+  EXPECT_NE(text.find("arena 192 B (at least 192 B"), std::string::npos) << text;
+}
+
+// Any graph over a few operators, views, states and both phases.
+Graph random_graph(uint32_t seed) {
+  std::mt19937 random(seed);
+  Program p;
+  std::vector<ValueId> values = {p.x};
+  for (int i = 0; i < 3; ++i) {
+    values.push_back(p.graph.add_state(StateKind::buffer, fmt::format("s{}", i), square));
+  }
+  const auto pick = [&] { return values[random() % values.size()]; };
+  const auto add_some = [&](uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      switch (random() % 8) {
+        case 0:
+          values.push_back(p.build.add("neg", {pick()}));
+          break;
+        case 1:
+          values.push_back(p.build.add("matmul", {pick(), pick()}));
+          break;
+        case 2:
+          values.push_back(p.build.permute(pick(), std::vector<int64_t>{1, 0}));
+          break;
+        case 3:
+          values.push_back(p.build.reshape(p.build.view(pick(), {2, 3, 6}, {3, 1, 6}), {6, 6}));
+          break;
+        case 4:  // the first row everywhere
+          values.push_back(p.build.view(pick(), {side, side}, {0, 1}));
+          break;
+        case 5:
+          values.push_back(p.build.add("write_view",
+                                       {pick(), p.build.view(pick(), {2, 2}, {6, 1}, 7)},
+                                       {{"strides", Strides{6, 1}}, {"offset", int64_t{2}}}));
+          break;
+        default:
+          values.push_back(p.build.add(random() % 2 ? "mul" : "sub", {pick(), pick()}));
+      }
+    }
+  };
+  add_some(2 + random() % 12);
+  for (uint32_t i = random() % 4; i > 0; --i) p.graph.add_output(fmt::format("o{}", i), pick());
+  for (State& state : p.graph.states()) {
+    if (random() % 3 != 0) state.after_micro_batch = state.after_update = pick();
+  }
+  p.in_update();
+  add_some(random() % 8);
+  for (State& state : p.graph.states()) {
+    if (random() % 2 != 0) state.after_update = pick();
+  }
+  return std::move(p.graph);
+}
+
+TEST(Lower, RandomGraphsMeanTheSame) {
+  // The reference kernels on both sides, so that bits can be compared.
+  setenv("TESSERA_DISABLE_KERNELS", "onednn_matmul", 1);
+  for (uint32_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    expect_same(random_graph(seed));
+  }
+  unsetenv("TESSERA_DISABLE_KERNELS");
+}
+
+}  // namespace
+}  // namespace tessera::cpu

@@ -1,0 +1,132 @@
+#include "tessera/base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+// Long enough to bridge the gap between two kernels, short enough not to starve a busy machine.
+constexpr auto spin_time = std::chrono::microseconds(30);
+constexpr int spins_between_clock_reads = 64;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+int affinity_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+int cgroup_quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 1 << 20;
+  return std::max(1, static_cast<int>(std::ceil(std::strtod(quota.c_str(), nullptr) / period)));
+}
+
+}  // namespace
+
+int default_thread_count() {
+  if (const char* text = std::getenv("TESSERA_NUM_THREADS"); text && *text) {
+    char* end = nullptr;
+    const long count = std::strtol(text, &end, 10);
+    check(*end == '\0' && count >= 1 && count <= 1024, ErrorKind::value,
+          "TESSERA_NUM_THREADS must be a number from 1 to 1024, got '{}'", text);
+    return static_cast<int>(count);
+  }
+  return std::min(affinity_count(), cgroup_quota());
+}
+
+ThreadPool::ThreadPool(int threads) {
+  TESSERA_INVARIANT(threads >= 1, "a pool of {} threads", threads);
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    ++generation_;
+  }
+  wake_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+void ThreadPool::run_erased(int64_t pieces, Call call, const void* work) {
+  if (pieces <= 0) return;
+  if (workers_.empty() || pieces == 1) {
+    for (int64_t piece = 0; piece < pieces; ++piece) call(work, piece);
+    return;
+  }
+  pieces_ = pieces;
+  call_ = call;
+  work_ = work;
+  next_piece_.store(0, std::memory_order_relaxed);
+  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  {
+    std::lock_guard lock(mutex_);
+    generation_.fetch_add(1, std::memory_order_release);
+  }
+  wake_.notify_all();
+  take_pieces();
+  for (int spins = 0; busy_.load(std::memory_order_acquire) != 0; ++spins) {
+    // A worker that was descheduled needs this core more than we do.
+    if (spins < 4096) {
+      pause_briefly();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::take_pieces() {
+  try {
+    while (true) {
+      const int64_t piece = next_piece_.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= pieces_) return;
+      call_(work_, piece);
+    }
+  } catch (...) {
+    std::lock_guard lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+    next_piece_.store(pieces_, std::memory_order_relaxed);
+  }
+}
+
+void ThreadPool::worker_loop() {
+  uint64_t seen = 0;
+  while (true) {
+    const auto give_up = std::chrono::steady_clock::now() + spin_time;
+    int spins = 0;
+    while (generation_.load(std::memory_order_acquire) == seen) {
+      pause_briefly();
+      if (++spins % spins_between_clock_reads == 0 && std::chrono::steady_clock::now() > give_up) {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+      }
+    }
+    seen = generation_.load(std::memory_order_acquire);
+    if (stop_) return;
+    take_pieces();
+    busy_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// Between Python and C++: conversion only, no rules.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+void bind_errors(pybind11::module_& module);
+void bind_options(pybind11::module_& module);
+void bind_executor(pybind11::module_& module);
+
+// Where the user's Python code is: the innermost frame outside of torch and of our packages, and
+// the module whose forward runs. Takes the GIL.
+Origin python_origin();
+
+// The dotted path of the module whose forward runs now; kept by the Python side while capturing.
+void push_module(std::string path);
+void pop_module();
+void clear_modules();
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+#include "tessera/api/executor.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "tessera/api/data_loader.h"
+#include "tessera/backend/cpu/plan.h"
+#include "tessera/bindings/bindings.h"
+#include "tessera/ir/text.h"
+
+namespace py = pybind11;
+
+namespace tessera {
+namespace {
+
+using PyNamed = std::vector<std::pair<std::string, at::Tensor>>;
+
+std::vector<NamedTensor> named_tensors(const PyNamed& pairs) {
+  std::vector<NamedTensor> named;
+  for (const auto& [name, tensor] : pairs) named.push_back({name, tensor});
+  return named;
+}
+
+// The last owner may let go while the GIL is released.
+std::shared_ptr<py::function> held(const py::function& function) {
+  return {new py::function(function), [](py::function* pointer) {
+            const py::gil_scoped_acquire gil;
+            delete pointer;
+          }};
+}
+
+// Callbacks into the user's module. They run with the GIL; everything around them without.
+std::function<std::vector<NamedTensor>()> list_of(const py::function& function) {
+  return [list = held(function)] {
+    const py::gil_scoped_acquire gil;
+    return named_tensors((*list)().cast<PyNamed>());
+  };
+}
+
+ModelAccess access_to(const py::function& parameters, const py::function& buffers,
+                      const py::function& forward) {
+  return {.parameters = list_of(parameters),
+          .buffers = list_of(buffers),
+          .forward =
+              [call = held(forward)](const std::vector<at::Tensor>& inputs) {
+                const py::gil_scoped_acquire gil;
+                return (*call)(inputs).cast<std::vector<at::Tensor>>();
+              },
+          .locate = &python_origin};
+}
+
+// A Python optimiser's param_groups, which PyTorch keeps as dictionaries.
+Optimizer optimizer_from(const std::vector<py::dict>& groups) {
+  std::vector<OptimizerGroup> converted;
+  for (const py::dict& group : groups) {
+    const auto number = [&](const char* name) { return py::float_(group[name]).cast<double>(); };
+    converted.push_back({group["params"].cast<std::vector<at::Tensor>>(), number("lr"),
+                         number("momentum"), number("dampening"), number("weight_decay"),
+                         group["nesterov"].cast<bool>()});
+  }
+  return Optimizer(std::move(converted));
+}
+
+}  // namespace
+
+void bind_executor(py::module_& module) {
+  using Released = py::call_guard<py::gil_scoped_release>;
+  py::class_<Executor>(module, "Executor")
+      .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
+                       const py::function& forward, Options& options,
+                       const std::optional<std::vector<py::dict>>& groups) {
+             std::optional<Optimizer> optimizer;
+             if (groups) optimizer = optimizer_from(*groups);
+             options.freeze();
+             const auto purpose = training ? Purpose::training : Purpose::inference;
+             auto model = access_to(parameters, buffers, forward);
+             const py::gil_scoped_release release;
+             return std::make_unique<Executor>(purpose, std::move(model), options,
+                                               std::move(optimizer));
+           }),
+           py::arg("training"), py::arg("parameters"), py::arg("buffers"), py::arg("forward"),
+           py::arg("options"), py::arg("groups") = py::none())
+      .def(
+          "run",
+          [](Executor& self, const PyNamed& inputs) { return self.run(named_tensors(inputs)); },
+          Released())
+      .def(
+          "compile",
+          [](Executor& self, const PyNamed& inputs) { self.compile(named_tensors(inputs)); },
+          Released())
+      .def("setOptimizer",
+           [](Executor& self, const std::vector<py::dict>& groups) {
+             Optimizer optimizer = optimizer_from(groups);
+             const py::gil_scoped_release release;
+             self.setOptimizer(std::move(optimizer));
+           })
+      .def("isCompiled", &Executor::isCompiled)
+      .def("isAttachedToDevice", &Executor::isAttachedToDevice)
+      .def("attachToDevice", &Executor::attachToDevice, Released())
+      .def("detachFromDevice", &Executor::detachFromDevice, Released())
+      .def("destroy", &Executor::destroy, Released())
+      .def("copyWeightsToHost", &Executor::copyWeightsToHost, Released())
+      .def("copyWeightsToDevice", &Executor::copyWeightsToDevice, Released())
+      .def("copyWeightsToHostIfNeeded", &Executor::copyWeightsToHostIfNeeded, Released())
+      .def("compilationSeconds", &Executor::compilationSeconds)
+      .def_property_readonly("options", &Executor::options,
+                             py::return_value_policy::reference_internal)
+      .def("graph_text", [](const Executor& self) { return print(self.executable().graph()); })
+      .def("plan_text",
+           [](const Executor& self) { return cpu::print(self.executable().plan()); });
+
+  module.def("is_capturing", &is_capturing);
+  module.def("push_module", &push_module);
+  module.def("pop_module", &pop_module);
+  module.def("clear_modules", &clear_modules);
+}
+
+}  // namespace tessera

@@ -1,0 +1,9 @@
+// The Python module poptorch.poptorch_core: what the packages in python/ call.
+#include "tessera/bindings/bindings.h"
+
+PYBIND11_MODULE(poptorch_core, module) {
+  module.doc() = "Tessera's core: options, executors, errors. Use the package poptorch instead.";
+  tessera::bind_errors(module);
+  tessera::bind_options(module);
+  tessera::bind_executor(module);
+}

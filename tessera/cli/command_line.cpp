@@ -1,0 +1,138 @@
+#include "tessera/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+
+#include "tessera/base/error.h"
+#include "tessera/cli/ops_table.h"
+#include "tessera/ir/text.h"
+#include "tessera/passes/pipeline.h"
+#include "tessera/passes/read_graph.h"
+
+namespace tessera {
+namespace {
+
+constexpr int failed = 1;
+constexpr int wrong_usage = 2;
+
+struct OpsCommand {
+  std::string name;
+  bool markdown = false;
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("ops", "Print the operator table");
+    command->add_option("NAME", name, "Only this operator, by our name or ATen's, in detail");
+    command->add_flag("--markdown", markdown, "As a Markdown table");
+    return command;
+  }
+
+  std::string run() const {
+    if (!name.empty()) return describe_op(name);
+    return markdown ? ops_as_markdown() : ops_as_text();
+  }
+};
+
+struct OptCommand {
+  std::vector<std::string> passes;
+  std::vector<std::string> skipped;
+  bool whole_pipeline = false;
+  bool report = false;
+  std::string file = "-";
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("opt", "Read a graph, run passes over it and print it");
+    auto* which = command->add_option_group("passes", "What to run");
+    which->add_option("--pass", passes, "A pass by name; may be given several times")
+        ->allow_extra_args(false);
+    which->add_flag("--pipeline", whole_pipeline, "All passes, in their order");
+    which->require_option(1);
+    command->add_option("--skip", skipped, "A pass of the pipeline to leave out")
+        ->allow_extra_args(false);
+    command->add_flag("--report", report, "Say on stderr what each pass did and how long it took");
+    command->add_option("FILE", file, "The graph's text; - is the standard input")
+        ->default_str("-");
+    command->footer(list_of_passes());
+    return command;
+  }
+
+  std::string run(std::istream& in, std::ostream& err) const {
+    std::vector<Pass> list(pipeline().begin(), pipeline().end());
+    if (!whole_pipeline) {
+      list.clear();
+      for (const auto& name : passes) list.push_back(find_pass(name));
+    }
+    for (const auto& name : skipped) find_pass(name);  // a misspelt name would skip nothing
+    Graph graph = read_graph(read_text(in));
+    const auto reports = run_passes(graph, list, {.disabled = skipped, .verify = true});
+    for (const auto& done : reports) {
+      if (!report) break;
+      err << fmt::format("{:<18}{:>8} us {:>7} -> {} nodes\n", done.name, done.microseconds,
+                         done.nodes_before, done.nodes_after);
+    }
+    return print(graph);
+  }
+
+ private:
+  static std::string list_of_passes() {
+    std::string text = "Passes, in the order of the pipeline:\n";
+    for (const Pass& pass : pipeline()) text += fmt::format("  {:<18}{}\n", pass.name, pass.reason);
+    return text;
+  }
+
+  std::string read_text(std::istream& in) const {
+    if (file == "-") return {std::istreambuf_iterator<char>(in), {}};
+    std::ifstream stream(file, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(stream), {}};
+    check(stream.good() || stream.eof(), ErrorKind::value, "cannot read '{}': {}", file,
+          std::strerror(errno));
+    return text;
+  }
+};
+
+// One line: the sentence, and the innermost thing that was being done.
+std::string one_line(const Error& error) {
+  if (error.context().empty()) return error.message();
+  return fmt::format("{} (in {})", error.message(), error.context().front());
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments, std::istream& in, std::ostream& out,
+                     std::ostream& err) {
+  CLI::App app(
+      "Tessera runs whole PyTorch training steps as one static program on CPUs.\n"
+      "This tool shows what it is made of: the operators it knows and what passes do.",
+      "tessera");
+  app.set_version_flag("--version", "tessera " TESSERA_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  tessera ops relu\n"
+      "  tessera opt --pipeline --report step.ir");
+  OpsCommand ops;
+  OptCommand opt;
+  const CLI::App* ops_command = ops.declare(app);
+  opt.declare(app);
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, out, err) == 0 ? 0 : wrong_usage;
+  }
+  try {
+    out << (*ops_command ? ops.run() : opt.run(in, err)) << std::flush;
+    check(out.good(), "cannot write the result");
+    return 0;
+  } catch (const Error& error) {
+    err << "tessera: " << one_line(error) << '\n';
+  } catch (const std::exception& error) {
+    err << "tessera: " << error.what() << '\n';
+  }
+  return failed;
+}
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+#include "tessera/cli/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tessera/ops/registry.h"
+
+namespace tessera {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome run(std::vector<std::string> arguments, const std::string& input = "") {
+  arguments.insert(arguments.begin(), "tessera");
+  std::istringstream in(input);
+  std::ostringstream out, err;
+  const int code = run_command_line(arguments, in, out, err);
+  return {code, out.str(), err.str()};
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+size_t lines_of(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+constexpr const char* small_graph = R"(graph "g" {
+  input data "x" %0: f32[2]
+  %1 = copy(%0) : f32[2]
+  %2 = exp(%0) : f32[2]
+  output "0" %1
+}
+)";
+
+TEST(CommandLine, ShowsVersionAndHelp) {
+  EXPECT_EQ(run({"--version"}).code, 0);
+  EXPECT_TRUE(run({"--version"}).out.starts_with("tessera 0."));
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_TRUE(contains(help.out, "ops"));
+  EXPECT_TRUE(contains(run({"opt", "--help"}).out, "merge_duplicates"));
+}
+
+TEST(CommandLine, WrongUsageIsTwo) {
+  EXPECT_EQ(run({}).code, 2);
+  EXPECT_EQ(run({"nonsense"}).code, 2);
+  EXPECT_EQ(run({"opt"}, small_graph).code, 2);
+  EXPECT_EQ(run({"opt", "--pass", "remove_dead", "--pipeline"}, small_graph).code, 2);
+  EXPECT_FALSE(run({"nonsense"}).err.empty());
+}
+
+TEST(CommandLine, ListsEveryOperator) {
+  const Outcome text = run({"ops"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_EQ(lines_of(text.out), all_ops().size() + 1);
+  const Outcome markdown = run({"ops", "--markdown"});
+  EXPECT_EQ(lines_of(markdown.out), all_ops().size() + 2);
+  EXPECT_TRUE(contains(markdown.out, "| `exp` |"));
+}
+
+TEST(CommandLine, DescribesOneOperatorByEitherName) {
+  const Outcome ours = run({"ops", "add"});
+  EXPECT_EQ(ours.code, 0);
+  EXPECT_TRUE(contains(ours.out, "attribute alpha: number, 1.0 unless given"));
+  EXPECT_EQ(run({"ops", "add.Tensor"}).out, ours.out);
+  const Outcome none = run({"ops", "nonsense"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(none.err,
+            "tessera: there is no operator 'nonsense'; `tessera ops` lists those there are\n");
+}
+
+TEST(CommandLine, RunsPasses) {
+  const Outcome one = run({"opt", "--pass", "remove_dead", "-"}, small_graph);
+  EXPECT_EQ(one.code, 0);
+  EXPECT_TRUE(contains(one.out, "copy"));
+  EXPECT_FALSE(contains(one.out, "exp"));
+  const Outcome two = run({"opt", "--pass", "remove_dead", "--pass", "canonicalize"}, small_graph);
+  EXPECT_FALSE(contains(two.out, "copy"));
+  EXPECT_EQ(run({"opt", "--pipeline"}, small_graph).out, two.out);
+  const Outcome skipped =
+      run({"opt", "--pipeline", "--skip", "canonicalize", "--report"}, small_graph);
+  EXPECT_TRUE(contains(skipped.out, "copy"));
+  EXPECT_TRUE(contains(skipped.err, "merge_duplicates"));
+}
+
+TEST(CommandLine, BadInputIsOneSentence) {
+  for (const auto& [arguments, input] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"opt", "--pipeline"}, "garbage"},
+           {{"opt", "--pipeline"}, "graph \"g\" {\n%0 = nonsense() : f32[]\n}\n"},
+           {{"opt", "--pipeline", "/no/such/file"}, ""},
+           {{"opt", "--pipeline", "/"}, ""},
+           {{"opt", "--pass", "nonsense"}, small_graph},
+           {{"opt", "--pipeline", "--skip", "nonsense"}, small_graph},
+           {{"opt", "--pipeline", "--skip", "decompose"}, small_graph}}) {
+    const Outcome outcome = run(arguments, input);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(outcome.err.starts_with("tessera: ")) << outcome.err;
+    EXPECT_EQ(lines_of(outcome.err), 1U) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// The text form of a graph. print() then parse() gives the same graph; parse() of a text that is
+// not a graph is an Error with its line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+struct PrintOptions {
+  bool origins = true;
+  // Longer constants are shown by their size only; such a text does not parse back. 0: whole.
+  size_t elide_blobs_over = 0;
+};
+
+std::string print(const Graph& graph, const PrintOptions& options = {});
+Graph parse(std::string_view text);
+
+// One node as print() writes it, for messages; values are called by their ids.
+std::string print_node(const Graph& graph, const Node& node);
+std::string print_attr(const Attr& attr);
+
+}  // namespace tessera

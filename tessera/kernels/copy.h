@@ -1,0 +1,37 @@
+// Moves elements without looking at them: between any two geometries, or one value everywhere.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "tessera/base/tensor_view.h"
+#include "tessera/base/thread_pool.h"
+
+namespace tessera::kernels {
+
+// Copies every element of `from` to the same index of `to`. Both have the same sizes and type; the
+// strides of both are free and may be negative. `to` overlaps neither itself nor `from`.
+void copy(const TensorView& from, const TensorView& to, ThreadPool& pool);
+
+// Writes `value`, converted to its type, to every element of a dense tensor.
+void fill(double value, const TensorView& to, ThreadPool& pool);
+
+// A tensor whose elements lie dense and row-major: the given one where it is so already, a copy of
+// it otherwise. The given tensor must outlive it.
+class Dense {
+ public:
+  Dense(const TensorView& tensor, ThreadPool& pool);
+
+  const TensorView& view() const { return view_; }
+  template <typename T>
+  const T* as() const {
+    return view_.as<const T>();
+  }
+
+ private:
+  Strides strides_;
+  std::unique_ptr<std::byte[]> memory_;
+  TensorView view_;
+};
+
+}  // namespace tessera::kernels

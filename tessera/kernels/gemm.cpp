@@ -1,0 +1,241 @@
+#include "tessera/kernels/gemm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tessera::kernels {
+namespace {
+
+// A panel of the left side is 6 rows high and one of the right 16 columns wide: 12 registers of 8
+// sums, which leaves room for the operands.
+constexpr int64_t panel_rows = 6;
+constexpr int64_t panel_cols = 16;
+constexpr int64_t block_depth = 256;
+constexpr int64_t max_tile_rows = 96;
+constexpr int64_t max_tile_cols = 384;
+constexpr int64_t wanted_tiles = 16;
+
+// sums[panel_rows][panel_cols] = a panel of each side multiplied over `depth`.
+using PanelKernel = void (*)(const float* a, const float* b, int64_t depth, float* sums);
+
+void multiply_panels_portable(const float* a, const float* b, int64_t depth, float* sums) {
+  float local[panel_rows][panel_cols] = {};
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t i = 0; i < panel_rows; ++i) {
+      for (int64_t j = 0; j < panel_cols; ++j) local[i][j] += a[i] * b[j];
+    }
+    a += panel_rows;
+    b += panel_cols;
+  }
+  std::memcpy(sums, local, sizeof local);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void multiply_panels_avx2(const float* a, const float* b,
+                                                              int64_t depth, float* sums) {
+  __m256 local[panel_rows][2];
+  for (auto& row : local) row[0] = row[1] = _mm256_setzero_ps();
+  for (int64_t k = 0; k < depth; ++k) {
+    const __m256 b0 = _mm256_loadu_ps(b);
+    const __m256 b1 = _mm256_loadu_ps(b + 8);
+#pragma GCC unroll 6
+    for (int64_t i = 0; i < panel_rows; ++i) {
+      const __m256 value = _mm256_broadcast_ss(a + i);
+      local[i][0] = _mm256_fmadd_ps(value, b0, local[i][0]);
+      local[i][1] = _mm256_fmadd_ps(value, b1, local[i][1]);
+    }
+    a += panel_rows;
+    b += panel_cols;
+  }
+#pragma GCC unroll 6
+  for (int64_t i = 0; i < panel_rows; ++i) {
+    _mm256_storeu_ps(sums + i * panel_cols, local[i][0]);
+    _mm256_storeu_ps(sums + i * panel_cols + 8, local[i][1]);
+  }
+}
+#endif
+
+PanelKernel choose_panel_kernel() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_panels_avx2;
+#endif
+  return multiply_panels_portable;
+}
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+float* scratch(std::vector<float>& memory, int64_t count) {
+  if (static_cast<int64_t>(memory.size()) < count) memory.resize(static_cast<size_t>(count));
+  return memory.data();
+}
+
+void store_sums(const float* sums, int64_t rows, int64_t cols, bool add, float* out,
+                int64_t out_stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* to = out + i * out_stride;
+    const float* from = sums + i * panel_cols;
+    if (!add) {
+      std::copy(from, from + cols, to);
+    } else {
+      for (int64_t j = 0; j < cols; ++j) to[j] += from[j];
+    }
+  }
+}
+
+// Integers wrap around as in PyTorch; products of unsigned values do so without undefined
+// behaviour.
+template <typename T>
+void multiply_integers(const TensorView& a, const TensorView& b, const TensorView& out,
+                       ThreadPool& pool) {
+  const size_t r = a.sizes.size() - 2;
+  const int64_t rows = a.sizes[r];
+  const int64_t depth = a.sizes[r + 1];
+  const int64_t cols = b.sizes[r + 1];
+  const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, depth * cols));
+  pool.run_ranges(out.numel() / std::max<int64_t>(1, cols), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t batch = row / rows;
+      const T* left = a.as<const T>() + (r ? batch * a.strides[0] : 0) + row % rows * a.strides[r];
+      const T* right = b.as<const T>() + (r ? batch * b.strides[0] : 0);
+      for (int64_t j = 0; j < cols; ++j) {
+        uint64_t sum = 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          sum += static_cast<uint64_t>(left[k * a.strides[r + 1]]) *
+                 static_cast<uint64_t>(right[k * b.strides[r] + j * b.strides[r + 1]]);
+        }
+        out.as<T>()[row * cols + j] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+
+void multiply_floats(const TensorView& a, const TensorView& b, const TensorView& out,
+                     ThreadPool& pool) {
+  const size_t r = a.sizes.size() - 2;
+  const int64_t batches = r ? a.sizes[0] : 1;
+  const int64_t rows = a.sizes[r];
+  const int64_t depth = a.sizes[r + 1];
+  const int64_t cols = b.sizes[r + 1];
+  const ProductTiles tiles(rows, cols, batches);
+  pool.run(batches * tiles.count(), [&](int64_t piece) {
+    const int64_t batch = piece / tiles.count();
+    const Range row_range = tiles.rows(piece % tiles.count(), rows);
+    const Range col_range = tiles.cols(piece % tiles.count(), cols);
+    const StridedLines left(a.as<const float>() + (r ? batch * a.strides[0] : 0), a.strides[r],
+                            a.strides[r + 1]);
+    const StridedLines right(b.as<const float>() + (r ? batch * b.strides[0] : 0), b.strides[r + 1],
+                             b.strides[r]);
+    float* to = out.as<float>() + (batch * rows + row_range.begin) * cols + col_range.begin;
+    multiply(left, row_range, right, col_range, {0, depth}, to, cols);
+  });
+}
+
+}  // namespace
+
+void StridedLines::pack(Range lines, Range depth, int64_t width, float* to) const {
+  const int64_t count = depth.count();
+  for (int64_t line = lines.begin; line < lines.end; line += width, to += width * count) {
+    const int64_t here = std::min(width, lines.end - line);
+    const float* from = data_ + line * line_stride_ + depth.begin * depth_stride_;
+    if (line_stride_ == 1) {
+      for (int64_t k = 0; k < count; ++k) {
+        std::copy(from + k * depth_stride_, from + k * depth_stride_ + here, to + k * width);
+        std::fill(to + k * width + here, to + (k + 1) * width, 0.0F);
+      }
+      continue;
+    }
+    for (int64_t j = 0; j < width; ++j) {
+      for (int64_t k = 0; k < count; ++k) {
+        to[k * width + j] = j < here ? from[j * line_stride_ + k * depth_stride_] : 0.0F;
+      }
+    }
+  }
+}
+
+ProductTiles::ProductTiles(int64_t rows, int64_t cols, int64_t copies)
+    : row_step(max_tile_rows), col_step(max_tile_cols) {
+  const auto count_tiles = [&] {
+    row_tiles = divide_up(rows, row_step);
+    col_tiles = divide_up(cols, col_step);
+  };
+  count_tiles();
+  while (copies * count() < wanted_tiles && col_step > 4 * panel_cols) {
+    col_step /= 2;
+    count_tiles();
+  }
+}
+
+Range ProductTiles::rows(int64_t tile, int64_t total) const {
+  const int64_t begin = tile % row_tiles * row_step;
+  return {begin, std::min(begin + row_step, total)};
+}
+
+Range ProductTiles::cols(int64_t tile, int64_t total) const {
+  const int64_t begin = tile / row_tiles * col_step;
+  return {begin, std::min(begin + col_step, total)};
+}
+
+void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Range depth,
+              float* out, int64_t out_stride) {
+  static const PanelKernel multiply_panels = choose_panel_kernel();
+  thread_local std::vector<float> left_memory;
+  thread_local std::vector<float> right_memory;
+  const int64_t row_panels = divide_up(rows.count(), panel_rows);
+  const int64_t col_panels = divide_up(cols.count(), panel_cols);
+  float* packed_left = scratch(left_memory, row_panels * panel_rows * block_depth);
+  float* packed_right = scratch(right_memory, col_panels * panel_cols * block_depth);
+
+  if (depth.count() == 0) {
+    for (int64_t i = 0; i < rows.count(); ++i) {
+      std::fill(out + i * out_stride, out + i * out_stride + cols.count(), 0.0F);
+    }
+  }
+  for (int64_t k = depth.begin; k < depth.end; k += block_depth) {
+    const Range block{k, std::min(k + block_depth, depth.end)};
+    left.pack(rows, block, panel_rows, packed_left);
+    right.pack(cols, block, panel_cols, packed_right);
+    for (int64_t p = 0; p < col_panels; ++p) {
+      const float* b = packed_right + p * panel_cols * block.count();
+      const int64_t col = p * panel_cols;
+      for (int64_t q = 0; q < row_panels; ++q) {
+        const float* a = packed_left + q * panel_rows * block.count();
+        const int64_t row = q * panel_rows;
+        float sums[panel_rows * panel_cols];
+        multiply_panels(a, b, block.count(), sums);
+        store_sums(sums, std::min(panel_rows, rows.count() - row),
+                   std::min(panel_cols, cols.count() - col), k != depth.begin,
+                   out + row * out_stride + col, out_stride);
+      }
+    }
+  }
+}
+
+void matmul(const TensorView& a, const TensorView& b, const TensorView& out, ThreadPool& pool) {
+  if (out.numel() == 0) return;
+  switch (out.dtype) {
+    case DType::f32:
+      return multiply_floats(a, b, out, pool);
+    case DType::i32:
+      return multiply_integers<int32_t>(a, b, out, pool);
+    case DType::i64:
+      return multiply_integers<int64_t>(a, b, out, pool);
+    case DType::i16:
+      return multiply_integers<int16_t>(a, b, out, pool);
+    case DType::i8:
+      return multiply_integers<int8_t>(a, b, out, pool);
+    case DType::u8:
+      return multiply_integers<uint8_t>(a, b, out, pool);
+    default:
+      fail(ErrorKind::type, "matmul cannot multiply matrices of type {}; use float32",
+           name_of(out.dtype));
+  }
+}
+
+}  // namespace tessera::kernels

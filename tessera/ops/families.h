@@ -1,0 +1,24 @@
+// The families of operators. A new family is its file, one line here and one in registry.cpp.
+#pragma once
+
+#include <span>
+
+#include "tessera/ops/op_def.h"
+
+namespace tessera::families {
+
+std::span<const OpDef> elementwise();
+std::span<const OpDef> activation();
+std::span<const OpDef> reduce();
+std::span<const OpDef> matmul();
+std::span<const OpDef> conv();
+std::span<const OpDef> norm();
+std::span<const OpDef> pool();
+std::span<const OpDef> index();
+std::span<const OpDef> view();
+std::span<const OpDef> random();
+std::span<const OpDef> loss();
+std::span<const OpDef> nll_loss();
+std::span<const OpDef> optimizer();
+
+}  // namespace tessera::families

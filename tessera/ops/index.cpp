@@ -1,0 +1,568 @@
+// Reads and writes at indexed places, embeddings, and sorting. Indices are data: kernels check them
+// against the dimension they index while the program runs.
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/copy.h"
+#include "tessera/kernels/gather.h"
+#include "tessera/kernels/sort.h"
+#include "tessera/ops/builder.h"
+#include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
+
+namespace tessera {
+namespace {
+
+using namespace row_parts;
+
+void check_index(const TensorType& index, std::string_view what) {
+  check(index.dtype == DType::i32 || index.dtype == DType::i64, ErrorKind::type,
+        "{}: an index must be int32 or int64, not {}", what, name_of(index.dtype));
+}
+
+void check_same_dtype(const TensorType& a, const TensorType& b, std::string_view what) {
+  check(a.dtype == b.dtype, ErrorKind::type, "{}: the types {} and {} differ; cast one of them",
+        what, name_of(a.dtype), name_of(b.dtype));
+}
+
+int64_t dim_of(const Attrs& attrs, size_t rank) {
+  return wrap_dim(attrs.integer("dim"), static_cast<int64_t>(rank));
+}
+
+int64_t dim_of(const KernelCall& call, const TensorView& x) {
+  return wrap_dim(call.attrs.integer("dim"), x.rank());
+}
+
+// What an operator that changes some places of its first operand starts from.
+const TensorView& start_from_first(const KernelCall& call) {
+  const TensorView& out = call.outputs[0];
+  if (call.inputs[0].data != out.data) kernels::copy(call.inputs[0], out, call.pool);
+  return out;
+}
+
+Cost cost_of_gather(const OpView&, std::span<const TensorType> results) {
+  return GatherCost{numel(results[0].shape), 2 * bytes(results[0])};
+}
+
+// For operators that write one operand into another.
+template <size_t written>
+Cost cost_of_scatter(const OpView& op, std::span<const TensorType>) {
+  return GatherCost{numel(op.shape(written)), 2 * bytes(op.type(written))};
+}
+
+// ---- Whole slices: index_select, index_add, embedding
+
+std::vector<TensorType> infer_index_select(const OpView& op) {
+  constexpr std::string_view what = "index_select";
+  check_index(op.type(1), what);
+  check(op.shape(1).size() <= 1, "index_select: the index must be a vector, got shape {}",
+        to_string(op.shape(1)));
+  TensorType out = op.type(0);
+  const auto dim = static_cast<size_t>(dim_of(op.attrs(), out.shape.size()));
+  if (!out.shape.empty()) out.shape[dim] = numel(op.shape(1));
+  return {out};
+}
+
+void run_index_select(const KernelCall& call) {
+  const kernels::Dense x(call.inputs[0], call.pool);
+  const auto places =
+      kernels::slices_along(x.view().sizes, dim_of(call, x.view()), call.inputs[1], call.pool);
+  kernels::take(x.view(), places, call.outputs[0], call.pool);
+}
+
+std::vector<TensorType> infer_index_add(const OpView& op) {
+  constexpr std::string_view what = "index_add";
+  check_index(op.type(1), what);
+  check_same_dtype(op.type(0), op.type(2), what);
+  Shape wanted = op.shape(0);
+  const auto dim = static_cast<size_t>(dim_of(op.attrs(), wanted.size()));
+  if (!wanted.empty()) wanted[dim] = numel(op.shape(1));
+  check(op.shape(2) == wanted, "index_add: the source has shape {}, wanted {}",
+        to_string(op.shape(2)), to_string(wanted));
+  return {op.type(0)};
+}
+
+void run_index_add(const KernelCall& call) {
+  const TensorView& out = start_from_first(call);
+  const auto places =
+      kernels::slices_along(out.sizes, dim_of(call, out), call.inputs[1], call.pool);
+  kernels::put_add(call.inputs[2], places, call.attrs.number("alpha"), nullptr, out, call.pool);
+}
+
+std::vector<TensorType> infer_embedding(const OpView& op) {
+  check_index(op.type(1), "embedding");
+  check(op.shape(0).size() == 2, "embedding: the weight must be a matrix, got shape {}",
+        to_string(op.shape(0)));
+  Shape shape = op.shape(1);
+  shape.push_back(op.shape(0)[1]);
+  return {{op.type(0).dtype, shape}};
+}
+
+void run_embedding(const KernelCall& call) {
+  const kernels::Dense weight(call.inputs[0], call.pool);
+  const auto places = kernels::slices_along(weight.view().sizes, 0, call.inputs[1], call.pool);
+  kernels::take(weight.view(), places, call.outputs[0], call.pool);
+}
+
+std::vector<TensorType> infer_embedding_backward(const OpView& op) {
+  check_index(op.type(1), "embedding_dense_backward");
+  Shape wanted = op.shape(1);
+  check(!op.shape(0).empty(), "embedding_dense_backward: the gradient is a scalar");
+  wanted.push_back(op.shape(0).back());
+  check(op.shape(0) == wanted, "embedding_dense_backward: the gradient has shape {}, wanted {}",
+        to_string(op.shape(0)), to_string(wanted));
+  return {{op.type(0).dtype, {op.attrs().integer("num_weights"), wanted.back()}}};
+}
+
+void run_embedding_backward(const KernelCall& call) {
+  const TensorView& out = call.outputs[0];
+  kernels::fill(0, out, call.pool);
+  auto places = kernels::slices_along(out.sizes, 0, call.inputs[1], call.pool);
+  const int64_t width = std::max<int64_t>(1, out.sizes[1]);
+  const int64_t padding = call.attrs.integer("padding_idx");
+  std::vector<float> scales;
+  if (call.attrs.flag("scale_grad_by_freq")) {
+    std::vector<int64_t> counts(static_cast<size_t>(out.sizes[0]));
+    for (const int64_t at : places.indexed) ++counts[static_cast<size_t>(at / width)];
+    for (const int64_t at : places.indexed) {
+      scales.push_back(1.0F / static_cast<float>(counts[static_cast<size_t>(at / width)]));
+    }
+  }
+  if (padding >= 0) {
+    for (int64_t& at : places.indexed) {
+      if (at == padding * width) at = -1;
+    }
+  }
+  kernels::put_add(call.inputs[0], places, 1, scales.empty() ? nullptr : scales.data(), out,
+                   call.pool);
+}
+
+// ---- Single elements along a dimension: gather and scatter
+
+void check_line_index(const Shape& shape, const Shape& index, const Attrs& attrs, bool all_dims,
+                      std::string_view what) {
+  check(std::max<size_t>(1, shape.size()) == std::max<size_t>(1, index.size()),
+        "{}: a tensor of shape {} and an index of shape {} have different numbers of dimensions",
+        what, to_string(shape), to_string(index));
+  if (shape.empty() || index.empty()) return;
+  const auto dim = static_cast<size_t>(dim_of(attrs, shape.size()));
+  for (size_t d = 0; d < shape.size(); ++d) {
+    check((d == dim && !all_dims) || index[d] <= shape[d],
+          "{}: an index of shape {} is larger than a tensor of shape {} in dimension {}", what,
+          to_string(index), to_string(shape), d);
+  }
+}
+
+std::vector<TensorType> infer_gather(const OpView& op) {
+  check_index(op.type(1), "gather");
+  check_line_index(op.shape(0), op.shape(1), op.attrs(), false, "gather");
+  return {{op.type(0).dtype, op.shape(1)}};
+}
+
+void run_gather(const KernelCall& call) {
+  if (call.outputs[0].numel() == 0) return;
+  kernels::gather(call.inputs[0], dim_of(call, call.inputs[0]), call.inputs[1], call.outputs[0],
+                  call.pool);
+}
+
+std::vector<TensorType> infer_scatter(const OpView& op) {
+  constexpr std::string_view what = "scatter";
+  check_index(op.type(1), what);
+  check_line_index(op.shape(0), op.shape(1), op.attrs(), false, what);
+  if (op.count() > 2) {
+    check_same_dtype(op.type(0), op.type(2), what);
+    check_line_index(op.shape(2), op.shape(1), op.attrs(), true, what);
+  }
+  return {op.type(0)};
+}
+
+template <bool add>
+void run_scatter(const KernelCall& call) {
+  const TensorView& out = start_from_first(call);
+  kernels::Scatter scatter;
+  scatter.index = call.inputs[1];
+  scatter.source.present = call.has_input(2);
+  if (scatter.source.present) scatter.source = call.inputs[2];
+  scatter.dim = dim_of(call, out);
+  if (call.attrs.has("value")) scatter.value = call.attrs.number("value");
+  scatter.add = add;
+  if (scatter.index.numel() > 0) kernels::scatter(scatter, out, call.pool);
+}
+
+// ---- PyTorch's indexing with lists of tensors
+
+struct IndexedShape {
+  Shape index;             // what the index tensors broadcast to
+  std::vector<size_t> at;  // the dimensions they index
+};
+
+bool is_mask(const TensorType& type) {
+  return type.dtype == DType::boolean || type.dtype == DType::u8;
+}
+
+IndexedShape indexed_shape(const OpView& op, size_t first, std::string_view what) {
+  IndexedShape out;
+  const size_t count = op.count() - first;
+  check(count <= op.shape(0).size(), "{}: {} indices for a tensor of shape {}", what, count,
+        to_string(op.shape(0)));
+  for (size_t d = 0; d < count; ++d) {
+    if (!op.has(first + d)) continue;
+    const TensorType& index = op.type(first + d);
+    check(!is_mask(index), ErrorKind::type,
+          "{}: the size of what a boolean mask selects depends on the data, which a static program "
+          "cannot have; use torch.where or a multiplication by the mask",
+          what);
+    check_index(index, what);
+    out.index = broadcast(out.index, index.shape);
+    out.at.push_back(d);
+  }
+  check(!out.at.empty(), "{}: needs at least one index", what);
+  return out;
+}
+
+// The shape of x[indices].
+Shape selection_shape(const Shape& x, const IndexedShape& indexed) {
+  const auto& at = indexed.at;
+  const bool neighbours = at.back() - at.front() + 1 == at.size();
+  Shape shape;
+  size_t insert_at = 0;
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (neighbours && d == at.front()) insert_at = shape.size();
+    if (std::find(at.begin(), at.end(), d) == at.end()) shape.push_back(x[d]);
+  }
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(insert_at), indexed.index.begin(),
+               indexed.index.end());
+  return shape;
+}
+
+std::vector<TensorType> infer_index(const OpView& op) {
+  return {{op.type(0).dtype, selection_shape(op.shape(0), indexed_shape(op, 1, "index"))}};
+}
+
+void run_index(const KernelCall& call) {
+  if (call.outputs[0].numel() == 0) return;
+  const kernels::Dense x(call.inputs[0], call.pool);
+  const auto places = kernels::places_of_indices(x.view().sizes, call.inputs.subspan(1), call.pool);
+  kernels::take(x.view(), places, call.outputs[0], call.pool);
+}
+
+// A single mask with a single value is no indexing at all: every size is known.
+std::optional<size_t> lone_mask(const OpView& op) {
+  std::optional<size_t> mask;
+  for (size_t i = 2; i < op.count(); ++i) {
+    if (!op.has(i)) continue;
+    if (mask || !is_mask(op.type(i))) return std::nullopt;
+    mask = i;
+  }
+  return numel(op.shape(1)) == 1 ? mask : std::nullopt;
+}
+
+std::vector<TensorType> infer_index_put(const OpView& op) {
+  constexpr std::string_view what = "index_put";
+  check_same_dtype(op.type(0), op.type(1), what);
+  if (const auto mask = lone_mask(op)) {
+    const size_t first = *mask - 2;
+    const Shape& shape = op.shape(*mask);
+    check(first + shape.size() <= op.shape(0).size() &&
+              std::equal(shape.begin(), shape.end(),
+                         op.shape(0).begin() + static_cast<std::ptrdiff_t>(first)),
+          "index_put: a mask of shape {} does not fit a tensor of shape {}", to_string(shape),
+          to_string(op.shape(0)));
+    return {op.type(0)};
+  }
+  const Shape selection = selection_shape(op.shape(0), indexed_shape(op, 2, what));
+  check(broadcast(op.shape(1), selection) == selection,
+        "index_put: values of shape {} do not broadcast to the {} that are indexed",
+        to_string(op.shape(1)), to_string(selection));
+  return {op.type(0)};
+}
+
+std::vector<ValueId> decompose_index_put(Builder& b, const Node& node) {
+  std::vector<std::optional<TensorType>> types;
+  for (const ValueId id : node.operands) {
+    types.push_back(id.valid() ? std::optional(b.type(id)) : std::nullopt);
+  }
+  const auto mask = lone_mask(OpView(types, node.attrs));
+  if (!mask) return {};
+  const ValueId x = node.operands[0];
+  const Shape& mask_shape = types[*mask]->shape;
+  Shape shape(b.shape(x).size(), 1);
+  std::copy(mask_shape.begin(), mask_shape.end(),
+            shape.begin() + static_cast<std::ptrdiff_t>(*mask - 2));
+  const ValueId condition = b.cast(b.reshape(node.operands[*mask], shape), DType::boolean);
+  ValueId value = b.reshape(node.operands[1], {});
+  if (node.attrs.flag("accumulate")) value = b.add("add", {x, value});
+  return {b.add("where", {condition, value, x})};
+}
+
+void run_index_put(const KernelCall& call) {
+  const TensorView& out = start_from_first(call);
+  const auto indices = call.inputs.subspan(2);
+  const auto places = kernels::places_of_indices(out.sizes, indices, call.pool);
+  if (places.count() == 0) return;
+  // The values broadcast to what is indexed, whose shape is known from the index again.
+  std::vector<std::optional<TensorType>> types;
+  for (const TensorView& x : call.inputs) {
+    types.push_back(x.present ? std::optional(TensorType{x.dtype, {x.sizes.begin(), x.sizes.end()}})
+                              : std::nullopt);
+  }
+  const OpView view(types, call.attrs);
+  const Shape shape = selection_shape(view.shape(0), indexed_shape(view, 2, "index_put"));
+  TensorView values = call.inputs[1];
+  const Strides strides = broadcast_strides(values.sizes, values.strides, shape);
+  values.sizes = shape;
+  values.strides = strides;
+  if (call.attrs.flag("accumulate")) {
+    kernels::put_add(values, places, 1, nullptr, out, call.pool);
+  } else {
+    kernels::put(values, places, out, call.pool);
+  }
+}
+
+// ---- one_hot, sort, topk
+
+std::vector<TensorType> infer_one_hot(const OpView& op) {
+  check_index(op.type(0), "one_hot");
+  const int64_t classes = op.attrs().integer("num_classes");
+  check(classes > 0,
+        "one_hot: the number of classes must be given, since a static program cannot take it from "
+        "the data; got {}",
+        classes);
+  Shape shape = op.shape(0);
+  shape.push_back(classes);
+  return {{DType::i64, shape}};
+}
+
+void run_one_hot(const KernelCall& call) {
+  const TensorView& out = call.outputs[0];
+  kernels::fill(0, out, call.pool);
+  // As a scatter of ones along a last dimension of size 1.
+  Shape sizes(call.inputs[0].sizes.begin(), call.inputs[0].sizes.end());
+  Strides strides(call.inputs[0].strides.begin(), call.inputs[0].strides.end());
+  sizes.push_back(1);
+  strides.push_back(1);
+  kernels::Scatter scatter;
+  scatter.index = call.inputs[0];
+  scatter.index.sizes = sizes;
+  scatter.index.strides = strides;
+  scatter.source.present = false;
+  scatter.dim = out.rank() - 1;
+  scatter.value = 1;
+  if (out.numel() > 0) kernels::scatter(scatter, out, call.pool);
+}
+
+std::vector<TensorType> infer_sort(const OpView& op) {
+  dim_of(op.attrs(), op.shape(0).size());
+  return {op.type(0), {DType::i64, op.shape(0)}};
+}
+
+void run_sort(const KernelCall& call) {
+  kernels::sort(call.inputs[0], dim_of(call, call.inputs[0]), call.attrs.flag("descending"),
+                call.outputs[0], call.outputs[1], call.pool);
+}
+
+std::vector<TensorType> infer_topk(const OpView& op) {
+  TensorType out = op.type(0);
+  const int64_t k = op.attrs().integer("k");
+  const auto dim = static_cast<size_t>(dim_of(op.attrs(), out.shape.size()));
+  const int64_t size = out.shape.empty() ? 1 : out.shape[dim];
+  check(k >= 0 && k <= size, "topk: k is {}, but there are {} elements", k, size);
+  if (!out.shape.empty()) out.shape[dim] = k;
+  return {out, {DType::i64, out.shape}};
+}
+
+void run_topk(const KernelCall& call) {
+  kernels::sort(call.inputs[0], dim_of(call, call.inputs[0]), call.attrs.flag("largest"),
+                call.outputs[0], call.outputs[1], call.pool);
+}
+
+Cost cost_of_sort(const OpView& op, std::span<const TensorType>) {
+  return ElementwiseCost{numel(op.shape(0)), 32};
+}
+
+std::vector<OpDef> make_rows() {
+  const Traits over_first = {.in_place = {{0, 0}}};
+  const AttrSpec dim = integer("dim");
+  return {
+      {.name = "index_select",
+       .operands = "self, index",
+       .results = "out",
+       .doc = "Slices along a dimension, picked by a vector of indices.",
+       .kind = Kind::gather,
+       .attrs = {dim},
+       .aten = {{"index_select", "self, index | dim"}},
+       .infer = infer_index_select,
+       .cost = cost_of_gather,
+       .cpu = run_index_select,
+       .samples = {Sample{{reals({4, 5, 3}), integers({7}, 0, 5)}, {{"dim", attr(1)}}},
+                   Sample{{integers({6}, 0, 99), integers({4}, 0, 6)}, {{"dim", attr(-1)}}}}},
+      {.name = "index_add",
+       .operands = "self, index, source",
+       .results = "out",
+       .doc = "self with slices of source, times alpha, added at indices along a dimension.",
+       .kind = Kind::gather,
+       .attrs = {dim, number("alpha", 1)},
+       .aten = {{"index_add", "self, index, source | dim, alpha"}},
+       .traits = over_first,
+       .infer = infer_index_add,
+       .cost = cost_of_scatter<2>,
+       .cpu = run_index_add,
+       .samples = {Sample{{reals({4, 5, 3}), integers({7}, 0, 5), reals({4, 7, 3})},
+                          {{"dim", attr(1)}, {"alpha", 0.5}}},
+                   Sample{{reals({6}), integers({9}, 0, 6), reals({9})}, {{"dim", attr(0)}}}}},
+      {.name = "embedding",
+       .operands = "weight, indices",
+       .results = "out",
+       .doc = "Rows of a matrix, picked by indices.",
+       .kind = Kind::gather,
+       .aten = {{"embedding", "weight, indices"}},
+       .infer = infer_embedding,
+       .cost = cost_of_gather,
+       .cpu = run_embedding,
+       .samples = {Sample{{reals({7, 4}), integers({2, 5}, 0, 7)}}}},
+      {.name = "embedding_dense_backward",
+       .operands = "grad_output, indices",
+       .results = "grad_weight",
+       .doc = "Gradients of rows added up by the index they were picked with.",
+       .kind = Kind::gather,
+       .attrs = {integer("num_weights"), integer("padding_idx", -1),
+                 flag("scale_grad_by_freq", false)},
+       .aten = {{"embedding_dense_backward",
+                 "grad_output, indices | num_weights, padding_idx, scale_grad_by_freq"}},
+       .infer = infer_embedding_backward,
+       .cost = cost_of_scatter<0>,
+       .cpu = run_embedding_backward,
+       .samples = {Sample{{reals({2, 9, 4}), integers({2, 9}, 0, 7)}, {{"num_weights", attr(7)}}},
+                   Sample{{reals({15, 4}), integers({15}, 0, 5)},
+                          {{"num_weights", attr(5)},
+                           {"padding_idx", attr(2)},
+                           {"scale_grad_by_freq", true}}}}},
+      {.name = "gather",
+       .operands = "self, index",
+       .results = "out",
+       .doc = "Single elements along a dimension, each picked by its index.",
+       .kind = Kind::gather,
+       .attrs = {dim},
+       .aten = {{"gather", "self, index | dim"}},
+       .infer = infer_gather,
+       .cost = cost_of_gather,
+       .cpu = run_gather,
+       .samples = {Sample{{reals({4, 5}), integers({3, 6}, 0, 5)}, {{"dim", attr(1)}}},
+                   Sample{{reals({4, 5, 2}), integers({7, 5, 2}, 0, 4)}, {{"dim", attr(-3)}}}}},
+      {.name = "scatter",
+       .operands = "self, index, src",
+       .results = "out",
+       .doc = "self with elements of src written where their index says.",
+       .kind = Kind::gather,
+       .attrs = {dim},
+       .aten = {{"scatter.src", "self, index, src | dim"}},
+       .traits = over_first,
+       .infer = infer_scatter,
+       .cost = cost_of_scatter<1>,
+       .cpu = run_scatter<false>,
+       // One element for each line: several at one place have no order in PyTorch.
+       .samples = {Sample{{reals({4, 5}), integers({4, 1}, 0, 5), reals({4, 1})},
+                          {{"dim", attr(1)}}}}},
+      {.name = "scatter_value",
+       .operands = "self, index",
+       .results = "out",
+       .doc = "self with one value written where an index says.",
+       .kind = Kind::gather,
+       .attrs = {dim, number("value")},
+       .aten = {{"scatter.value", "self, index | dim, value"}},
+       .traits = over_first,
+       .infer = infer_scatter,
+       .cost = cost_of_scatter<1>,
+       .cpu = run_scatter<false>,
+       .samples = {Sample{{reals({4, 5}), integers({3, 2}, 0, 5)},
+                          {{"dim", attr(1)}, {"value", 9.0}}}}},
+      {.name = "scatter_add",
+       .operands = "self, index, src",
+       .results = "out",
+       .doc = "self with elements of src added where their index says.",
+       .kind = Kind::gather,
+       .attrs = {dim},
+       .aten = {{"scatter_add", "self, index, src | dim"}},
+       .traits = over_first,
+       .infer = infer_scatter,
+       .cost = cost_of_scatter<1>,
+       .cpu = run_scatter<true>,
+       .samples = {Sample{{reals({4, 5}), integers({3, 9}, 0, 5), reals({3, 9})},
+                          {{"dim", attr(1)}}},
+                   Sample{{reals({4, 5}), integers({6, 5}, 0, 4), reals({7, 5})},
+                          {{"dim", attr(0)}}}}},
+      {.name = "index",
+       .operands = "self, indices*",
+       .results = "out",
+       .doc = "PyTorch's indexing with integer tensors; a dimension without one is taken whole.",
+       .kind = Kind::gather,
+       .aten = {{"index.Tensor", "self, indices"}},
+       .infer = infer_index,
+       .cost = cost_of_gather,
+       .cpu = run_index,
+       .samples =
+           {Sample{{reals({4, 5, 3}), integers({6}, -4, 4)}},
+            Sample{{reals({4, 5, 3}), left_out(), integers({2, 1}, 0, 5), integers({3}, 0, 3)}},
+            Sample{{reals({4, 5, 3}), integers({6}, 0, 4), left_out(), integers({1}, -3, 3)}}}},
+      {.name = "index_put",
+       .operands = "self, values, indices*",
+       .results = "out",
+       .doc = "self with values written, or added, where PyTorch's indexing points.",
+       .kind = Kind::gather,
+       .attrs = {flag("accumulate", false)},
+       .aten = {{"index_put", "self, values, indices | accumulate"}},
+       .traits = over_first,
+       .infer = infer_index_put,
+       .cost = cost_of_scatter<1>,
+       .cpu = run_index_put,
+       .decompose = decompose_index_put,
+       .samples = {Sample{{reals({4, 5, 3}), reals({6, 5, 3}), integers({6}, -4, 4)},
+                          {{"accumulate", true}}},
+                   Sample{{reals({4, 5, 3}), reals({3}), left_out(), integers({1}, 0, 5)}}}},
+      {.name = "one_hot",
+       .operands = "index",
+       .results = "out",
+       .doc = "A new last dimension with 1 at the index and 0 elsewhere.",
+       .kind = Kind::gather,
+       .attrs = {integer("num_classes")},
+       .infer = infer_one_hot,
+       .cost = cost_of_gather,
+       .cpu = run_one_hot,
+       .samples = {Sample{{integers({3, 4}, 0, 6)}, {{"num_classes", attr(6)}}}}},
+      {.name = "sort",
+       .operands = "self",
+       .results = "values, indices",
+       .doc = "Elements in order along a dimension, and the indices they had.",
+       .kind = Kind::gather,
+       .attrs = {integer("dim", -1), flag("descending", false)},
+       .aten = {{"sort", "self | dim, descending"}, {"sort.stable", "self | dim, descending"}},
+       .infer = infer_sort,
+       .cost = cost_of_sort,
+       .cpu = run_sort,
+       .samples = {Sample{{reals({4, 9})}},
+                   Sample{{reals({5, 4, 3})}, {{"dim", attr(1)}, {"descending", true}}}}},
+      {.name = "topk",
+       .operands = "self",
+       .results = "values, indices",
+       .doc = "The k largest or smallest elements along a dimension, in order.",
+       .kind = Kind::gather,
+       .attrs = {integer("k"), integer("dim", -1), flag("largest", true)},
+       .aten = {{"topk", "self | k, dim, largest"}},
+       .infer = infer_topk,
+       .cost = cost_of_sort,
+       .cpu = run_topk,
+       .samples = {Sample{{reals({4, 9})}, {{"k", attr(3)}}},
+                   Sample{{reals({5, 4, 3})},
+                          {{"k", attr(2)}, {"dim", attr(0)}, {"largest", false}}}}},
+  };
+}
+
+}  // namespace
+
+std::span<const OpDef> families::index() {
+  static const std::vector<OpDef> rows = make_rows();
+  return rows;
+}
+
+}  // namespace tessera

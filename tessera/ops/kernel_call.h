@@ -1,0 +1,23 @@
+// What a kernel sees of the node it runs: tensors, attributes, threads and random state.
+#pragma once
+
+#include <span>
+
+#include "tessera/base/rng.h"
+#include "tessera/base/tensor_view.h"
+#include "tessera/base/thread_pool.h"
+#include "tessera/ir/attributes.h"
+
+namespace tessera {
+
+struct KernelCall {
+  std::span<const TensorView> inputs;   // any strides; an operand left out is not `present`
+  std::span<const TensorView> outputs;  // dense, row-major
+  const Attrs& attrs;
+  ThreadPool& pool;
+  RngState rng;
+
+  bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
+};
+
+}  // namespace tessera

@@ -1,0 +1,333 @@
+// Random numbers. Element e takes word e % 4 of counter e / 4 of the stream that seed, step and the
+// node's key name, so that neither threads nor recomputation change it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "tessera/base/rng.h"
+#include "tessera/kernels/dispatch.h"
+#include "tessera/kernels/elementwise.h"
+#include "tessera/kernels/operand_reader.h"
+#include "tessera/ops/families.h"
+#include "tessera/ops/rows.h"
+
+namespace tessera::families {
+namespace {
+
+using rows::sample;
+
+using Words = std::array<uint32_t, 4>;
+
+// out[e] = draw(words of e's counter, e % 4, e) for every element.
+template <typename Out, typename Draw>
+void fill(const KernelCall& call, const Draw& draw) {
+  static_assert(elementwise_grain % 4 == 0, "a counter's words must not be split between pieces");
+  const auto key = static_cast<uint64_t>(call.attrs.integer("key"));
+  auto* out = call.outputs[0].as<Out>();
+  call.pool.run_ranges(call.outputs[0].numel(), elementwise_grain, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += 4) {
+      const Words words = random_words(call.rng, key, static_cast<uint64_t>(first / 4));
+      for (int64_t e = first; e < std::min(first + 4, end); ++e) {
+        out[e] = static_cast<Out>(draw(words, static_cast<size_t>(e % 4), e));
+      }
+    }
+  });
+}
+
+void run_bernoulli(const KernelCall& call) {
+  const auto p = static_cast<float>(call.attrs.number("p"));
+  dispatch<Types::all>(call.outputs[0].dtype, [&]<typename T>() {
+    fill<T>(call,
+            [p](const Words& words, size_t i, int64_t) { return uniform_from_word(words[i]) < p; });
+  });
+}
+
+void run_bernoulli_tensor(const KernelCall& call) {
+  const OperandReader probabilities(call.inputs[1], call.outputs[0].sizes);
+  dispatch<Types::all>(call.outputs[0].dtype, [&]<typename T>() {
+    fill<T>(call, [&](const Words& words, size_t i, int64_t e) {
+      std::byte scratch[sizeof(float)];
+      const auto* p = reinterpret_cast<const float*>(probabilities.read(e, 1, scratch));
+      return uniform_from_word(words[i]) < *p;
+    });
+  });
+}
+
+void run_uniform(const KernelCall& call) {
+  const auto from = static_cast<float>(call.attrs.number("from"));
+  const auto to = static_cast<float>(call.attrs.number("to"));
+  // Rounding must not reach the open end of the range.
+  const float last = from < to ? std::nextafter(to, from) : from;
+  fill<float>(call, [=](const Words& words, size_t i, int64_t) {
+    return std::min(from + (to - from) * uniform_from_word(words[i]), last);
+  });
+}
+
+// Two words make two normal numbers (Box and Muller).
+void run_normal(const KernelCall& call) {
+  const auto mean = static_cast<float>(call.attrs.number("mean"));
+  const auto deviation = static_cast<float>(call.attrs.number("std"));
+  fill<float>(call, [=](const Words& words, size_t i, int64_t) {
+    const size_t pair = i & ~size_t{1};
+    const float radius = std::sqrt(-2 * std::log(1 - uniform_from_word(words[pair])));
+    const float angle = 2 * std::numbers::pi_v<float> * uniform_from_word(words[pair + 1]);
+    return mean + deviation * radius * (i == pair ? std::cos(angle) : std::sin(angle));
+  });
+}
+
+void run_exponential(const KernelCall& call) {
+  const auto rate = static_cast<float>(call.attrs.number("lambd"));
+  fill<float>(call, [rate](const Words& words, size_t i, int64_t) {
+    return -std::log(1 - uniform_from_word(words[i])) / rate;
+  });
+}
+
+// One past the largest number drawn where no bound is given: all that a type can count exactly.
+int64_t end_of(DType dtype) {
+  switch (dtype) {
+    case DType::i32:
+      return int64_t{1} << 31;
+    case DType::i16:
+      return 1 << 15;
+    case DType::i8:
+      return 1 << 7;
+    case DType::u8:
+      return 1 << 8;
+    case DType::boolean:
+      return 2;
+    default:
+      return (1 << 24) + 1;
+  }
+}
+
+void run_integers(const KernelCall& call) {
+  const DType dtype = call.outputs[0].dtype;
+  const int64_t low = call.attrs.integer("low");
+  const int64_t high = call.attrs.has("high") ? call.attrs.integer("high") : end_of(dtype);
+  const auto range = static_cast<uint64_t>(high - low);
+  dispatch<Types::all>(dtype, [&]<typename T>() {
+    fill<T>(call, [=](const Words& words, size_t i, int64_t) {
+      return low + static_cast<int64_t>(words[i] * range >> 32);
+    });
+  });
+}
+
+// --- types ---
+
+std::vector<TensorType> infer_like(const OpView& op) {
+  const DType dtype = op.attrs().has("dtype") ? op.attrs().dtype("dtype") : op.type(0).dtype;
+  return {{dtype, op.shape(0)}};
+}
+
+std::vector<TensorType> checked_floating(std::vector<TensorType> types) {
+  check(is_floating(types[0].dtype), ErrorKind::type,
+        "this distribution needs floating point, not {}", name_of(types[0].dtype));
+  return types;
+}
+
+std::vector<TensorType> infer_floating_like(const OpView& op) {
+  return checked_floating(infer_like(op));
+}
+
+std::vector<TensorType> infer_bernoulli(const OpView& op) {
+  const double p = op.attrs().number("p");
+  check(p >= 0 && p <= 1, ErrorKind::value, "a probability must be from 0 to 1, got {}", p);
+  return infer_like(op);
+}
+
+std::vector<TensorType> infer_bernoulli_tensor(const OpView& op) {
+  check(is_floating(op.type(1).dtype), ErrorKind::type,
+        "probabilities must be floating point, not {}", name_of(op.type(1).dtype));
+  check(broadcast(op.shape(0), op.shape(1)) == op.shape(0), ErrorKind::value,
+        "probabilities of shape {} do not broadcast to {}", to_string(op.shape(1)),
+        to_string(op.shape(0)));
+  return {op.type(0)};
+}
+
+DType type_or(const OpView& op, DType otherwise) {
+  return op.attrs().has("dtype") ? op.attrs().dtype("dtype") : otherwise;
+}
+
+std::vector<TensorType> infer_floating_shape(const OpView& op) {
+  return checked_floating({{type_or(op, DType::f32), op.attrs().integers("size")}});
+}
+
+void check_range(const OpView& op, DType dtype) {
+  const int64_t low = op.attrs().integer("low");
+  const int64_t high =
+      op.attrs().has("high") ? op.attrs().integer("high") : end_of(narrowed(dtype));
+  check(low < high && high - low <= int64_t{1} << 32, ErrorKind::value,
+        "there is no range of up to 2^32 integers from {} up to but not including {}", low, high);
+}
+
+std::vector<TensorType> infer_integers_like(const OpView& op) {
+  const auto types = infer_like(op);
+  check_range(op, types[0].dtype);
+  return types;
+}
+
+std::vector<TensorType> infer_integers_shape(const OpView& op) {
+  const DType dtype = type_or(op, DType::i64);
+  check_range(op, dtype);
+  return {{dtype, op.attrs().integers("size")}};
+}
+
+// --- rows ---
+
+struct RandomRow {
+  std::string name, operands, doc;
+  AttrSchema attrs;
+  std::vector<AtenSpelling> aten;
+  decltype(OpDef::infer) infer;
+  decltype(OpDef::cpu) cpu;
+  std::vector<Sample> samples;
+};
+
+OpDef random_row(RandomRow row) {
+  OpDef def{.name = std::move(row.name),
+            .operands = std::move(row.operands),
+            .results = "out",
+            .doc = std::move(row.doc),
+            .kind = Kind::random,
+            .attrs = std::move(row.attrs),
+            .aten = std::move(row.aten),
+            .traits = {.reads_random_state = true},
+            .infer = row.infer,
+            .cost = rows::elementwise_cost<15>,
+            .cpu = row.cpu,
+            .samples = std::move(row.samples)};
+  def.attrs.push_back({"key", AttrType::integer, int64_t{0}});
+  return def;
+}
+
+std::vector<Sample> like_samples() {
+  return {{{sample(DType::f32, {3, 5})}},
+          {{sample(DType::f32, {})}},
+          {{sample(DType::f32, {17, 1003})}, {{"key", int64_t{77}}}}};
+}
+
+std::vector<Sample> with_integers(std::vector<Sample> samples) {
+  for (const DType dtype : {DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
+    samples.push_back({{sample(dtype, {11})}});
+  }
+  return samples;
+}
+
+std::vector<Sample> shape_samples(const Attrs& extra) {
+  std::vector<Sample> samples;
+  for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{17, 1003}}) {
+    Attrs attrs = extra;
+    attrs.set("size", shape);
+    samples.push_back({{}, std::move(attrs)});
+  }
+  return samples;
+}
+
+std::vector<OpDef> make_rows() {
+  const AttrSpec size{"size", AttrType::integers};
+  const AttrSpec dtype{"dtype", AttrType::dtype, {}, true};
+  const AttrSpec low{"low", AttrType::integer, int64_t{0}};
+  const AttrSpec high{"high", AttrType::integer, {}, true};
+  const AttrSpec mean{"mean", AttrType::number, 0.0};
+  const AttrSpec deviation{"std", AttrType::number, 1.0};
+  const AttrSpec from{"from", AttrType::number, 0.0};
+  const AttrSpec to{"to", AttrType::number, 1.0};
+  return {
+      random_row({"bernoulli",
+                  "self",
+                  "1 with probability p, else 0; shaped like self",
+                  {{"p", AttrType::number, 0.5}},
+                  {{"bernoulli.p", "self | p"}, {"bernoulli_.float", "self | p"}},
+                  infer_bernoulli,
+                  run_bernoulli,
+                  with_integers(like_samples())}),
+      random_row({"bernoulli_tensor",
+                  "self, p",
+                  "1 with the element's probability p, else 0",
+                  {},
+                  {{"bernoulli", "self, self"},
+                   {"bernoulli.Tensor", "self, p"},
+                   {"bernoulli_.Tensor", "self, p"}},
+                  infer_bernoulli_tensor,
+                  run_bernoulli_tensor,
+                  {{{sample(DType::f32, {3, 5}), sample(DType::f32, {5}, {0, 1})}},
+                   {{sample(DType::i32, {17, 1003}), sample(DType::f32, {17, 1003}, {0, 1})}}}}),
+      random_row({"uniform",
+                  "self",
+                  "uniform in [from, to), shaped like self",
+                  {from, to, dtype},
+                  {{"uniform_", "self | from, to"},
+                   {"uniform", "self | from, to"},
+                   {"rand_like", "self | dtype"}},
+                  infer_floating_like,
+                  run_uniform,
+                  like_samples()}),
+      random_row({"normal",
+                  "self",
+                  "normal with a mean and a deviation, shaped like self",
+                  {mean, deviation, dtype},
+                  {{"normal_", "self | mean, std"}, {"randn_like", "self | dtype"}},
+                  infer_floating_like,
+                  run_normal,
+                  like_samples()}),
+      random_row({"exponential",
+                  "self",
+                  "exponential with rate lambd, shaped like self",
+                  {{"lambd", AttrType::number, 1.0}},
+                  {{"exponential_", "self | lambd"}, {"exponential", "self | lambd"}},
+                  infer_floating_like,
+                  run_exponential,
+                  like_samples()}),
+      random_row({"random",
+                  "self",
+                  "integers from low up to but not including high, like self",
+                  {low, high, dtype},
+                  {{"random_.from", "self | low=from, high=to"},
+                   {"random_.to", "self | high=to"},
+                   {"random_", "self"},
+                   {"randint_like", "self | high, dtype"},
+                   {"randint_like.low_dtype", "self | low, high, dtype"}},
+                  infer_integers_like,
+                  run_integers,
+                  with_integers(like_samples())}),
+      random_row({"rand",
+                  "",
+                  "uniform in [0, 1)",
+                  {size, dtype, from, to},
+                  {{"rand", "| size, dtype"}, {"rand.generator", "| size, dtype"}},
+                  infer_floating_shape,
+                  run_uniform,
+                  shape_samples({})}),
+      random_row({"randn",
+                  "",
+                  "normal with a mean and a deviation",
+                  {size, dtype, mean, deviation},
+                  {{"randn", "| size, dtype"},
+                   {"randn.generator", "| size, dtype"},
+                   {"normal.float_float", "| mean, std, size, dtype"}},
+                  infer_floating_shape,
+                  run_normal,
+                  shape_samples({})}),
+      random_row({"randint",
+                  "",
+                  "integers from low up to but not including high",
+                  {low, high, size, dtype},
+                  {{"randint", "| high, size, dtype"},
+                   {"randint.generator", "| high, size, dtype"},
+                   {"randint.low", "| low, high, size, dtype"},
+                   {"randint.low_generator", "| low, high, size, dtype"}},
+                  infer_integers_shape,
+                  run_integers,
+                  shape_samples({{"low", int64_t{-3}}, {"high", int64_t{9}}})}),
+  };
+}
+
+}  // namespace
+
+std::span<const OpDef> random() {
+  static const std::vector<OpDef> rows = make_rows();
+  return rows;
+}
+
+}  // namespace tessera::families

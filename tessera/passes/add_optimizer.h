@@ -1,0 +1,31 @@
+// Makes a captured training step a whole one: takes the gradients that capture left as outputs
+// `Gradient___<parameter>`, gathers them over micro-batches and appends the optimiser's update.
+//
+// Hyper-parameters become inputs `<name>.<group>`, so that a changed learning rate never compiles
+// again. What the optimiser remembers becomes states of the names that PopTorch users know.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+struct UpdateSpec {
+  struct Group {
+    std::vector<std::string> parameters;
+    std::string op = "sgd";  // the optimiser's row
+    bool velocity = false;   // keep the states that the row can do without
+    Attrs attrs = {};
+  };
+
+  int64_t gradient_accumulation = 1;
+  bool mean_reduction = true;  // over micro-batches; else their gradients are added up
+  std::vector<Group> groups;
+};
+
+// Parameters in no group, or without a gradient, stay as they are; every gradient output is gone.
+void add_optimizer(Graph& graph, const UpdateSpec& spec);
+
+}  // namespace tessera

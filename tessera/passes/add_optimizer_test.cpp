@@ -1,0 +1,138 @@
+#include "tessera/passes/add_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/text.h"
+#include "tessera/ops/builder.h"
+#include "tessera/passes/read_graph.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view captured = R"(graph "train" {
+  input data "x" %0: f32[2]
+  state parameter "a.w" %1: f32[2]
+  state parameter "b" %2: f32[2]
+  %3 = mul(%0, %1) : f32[2]
+  %4 = mul(%0, %2) : f32[2]
+  output "0" %3
+  output "Gradient___a.w" %4
+  output "Gradient___b" %3
+}
+)";
+
+std::string with_optimizer(const UpdateSpec& spec) {
+  Graph graph = read_graph(captured);
+  add_optimizer(graph, spec);
+  verify(graph);
+  return print(graph);
+}
+
+TEST(AddOptimizer, UpdatesEachParameterOfAGroup) {
+  EXPECT_EQ(with_optimizer({.groups = {{.parameters = {"a.w"}}}}), R"(graph "train" {
+  input data "x" %0: f32[2]
+  input hyperparameter "learning_rate.0" %1: f32[]
+  input hyperparameter "momentum.0" %2: f32[]
+  input hyperparameter "dampening.0" %3: f32[]
+  input hyperparameter "weight_decay.0" %4: f32[]
+  state parameter "a.w" %5: f32[2] update %9
+  state parameter "b" %6: f32[2]
+  %7 = mul(%0, %5) : f32[2]
+  %8 = mul(%0, %6) : f32[2]
+  update %9 = sgd(%5, %8, _, _, %1, %2, %3, %4) {nesterov = false} : f32[2] in "a"
+  output "0" %7
+}
+)");
+}
+
+TEST(AddOptimizer, KeepsVelocitiesAndOneStepCount) {
+  const UpdateSpec spec{
+      .groups = {{.parameters = {"a.w"}, .velocity = true, .attrs = {{"nesterov", true}}},
+                 {.parameters = {"b"}, .velocity = true}}};
+  EXPECT_EQ(with_optimizer(spec), R"(graph "train" {
+  input data "x" %0: f32[2]
+  input hyperparameter "learning_rate.0" %1: f32[]
+  input hyperparameter "momentum.0" %2: f32[]
+  input hyperparameter "dampening.0" %3: f32[]
+  input hyperparameter "weight_decay.0" %4: f32[]
+  input hyperparameter "learning_rate.1" %5: f32[]
+  input hyperparameter "momentum.1" %6: f32[]
+  input hyperparameter "dampening.1" %7: f32[]
+  input hyperparameter "weight_decay.1" %8: f32[]
+  state parameter "a.w" %9: f32[2] update %18
+  state parameter "b" %10: f32[2] update %20
+  state optimizer "Accl___a.w" %11: f32[2] update %19
+  state optimizer "Step___sgd" %12: i32[] update %17
+  state optimizer "Accl___b" %13: f32[2] update %21
+  %14 = mul(%0, %9) : f32[2]
+  %15 = mul(%0, %10) : f32[2]
+  update %16 = fill() {dtype = i32, shape = [], value = 1.0} : i32[] in "a"
+  update %17 = add(%12, %16) {alpha = 1.0} : i32[] in "a"
+  update %18, %19 = sgd(%9, %15, %11, %12, %1, %2, %3, %4) {nesterov = true} : f32[2], f32[2] in "a"
+  update %20, %21 = sgd(%10, %14, %13, %12, %5, %6, %7, %8) {nesterov = false} : f32[2], f32[2]
+  output "0" %14
+}
+)");
+}
+
+TEST(AddOptimizer, AccumulatesOverMicroBatches) {
+  const UpdateSpec spec{.gradient_accumulation = 4, .groups = {{.parameters = {"b", "a.w"}}}};
+  EXPECT_EQ(with_optimizer(spec), R"(graph "train" {
+  input data "x" %0: f32[2]
+  input hyperparameter "learning_rate.0" %1: f32[]
+  input hyperparameter "momentum.0" %2: f32[]
+  input hyperparameter "dampening.0" %3: f32[]
+  input hyperparameter "weight_decay.0" %4: f32[]
+  state parameter "a.w" %5: f32[2] update %20
+  state parameter "b" %6: f32[2] update %16
+  state accumulator "Accum___b" %7: f32[2] micro_batch %11 update %13
+  state accumulator "Accum___a.w" %8: f32[2] micro_batch %12 update %17
+  %9 = mul(%0, %5) : f32[2]
+  %10 = mul(%0, %6) : f32[2]
+  %11 = add(%7, %9) {alpha = 1.0} : f32[2] backward
+  %12 = add(%8, %10) {alpha = 1.0} : f32[2] backward in "a"
+  update %13 = fill() {dtype = f32, shape = [2], value = 0.0} : f32[2]
+  update %14 = fill() {dtype = f32, shape = [], value = 0.25} : f32[]
+  update %15 = mul(%11, %14) : f32[2]
+  update %16 = sgd(%6, %15, _, _, %1, %2, %3, %4) {nesterov = false} : f32[2]
+  update %17 = fill() {dtype = f32, shape = [2], value = 0.0} : f32[2] in "a"
+  update %18 = fill() {dtype = f32, shape = [], value = 0.25} : f32[] in "a"
+  update %19 = mul(%12, %18) : f32[2] in "a"
+  update %20 = sgd(%5, %19, _, _, %1, %2, %3, %4) {nesterov = false} : f32[2] in "a"
+  output "0" %9
+}
+)");
+}
+
+TEST(AddOptimizer, AddsGradientsUpWithoutMean) {
+  const std::string text = with_optimizer(
+      {.gradient_accumulation = 4, .mean_reduction = false, .groups = {{.parameters = {"b"}}}});
+  EXPECT_EQ(text.find("update %14 = mul"), std::string::npos);
+  EXPECT_EQ(text.find("0.25"), std::string::npos);
+  EXPECT_NE(text.find("state accumulator \"Accum___b\""), std::string::npos);
+}
+
+TEST(AddOptimizer, LeavesParametersInNoGroupAlone) {
+  const std::string text = with_optimizer({.gradient_accumulation = 4, .groups = {}});
+  EXPECT_EQ(text.find("Gradient___"), std::string::npos);
+  EXPECT_EQ(text.find("update"), std::string::npos);
+}
+
+TEST(AddOptimizer, LeavesParametersWithoutGradientAlone) {
+  Graph graph = read_graph(captured);
+  graph.outputs().pop_back();
+  add_optimizer(graph, {.gradient_accumulation = 2, .groups = {{.parameters = {"b"}}}});
+  EXPECT_EQ(graph.find_state("b")->after_update, graph.find_state("b")->initial);
+  EXPECT_EQ(graph.find_state("Accum___b"), nullptr);
+}
+
+TEST(AddOptimizer, RefusesWhatItCannotMean) {
+  EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"c"}}}}), Error);
+  EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}}, {.parameters = {"b"}}}}), Error);
+  EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}, .op = "adamant"}}}), Error);
+  EXPECT_THROW(with_optimizer({.gradient_accumulation = 0, .groups = {}}), Error);
+}
+
+}  // namespace
+}  // namespace tessera

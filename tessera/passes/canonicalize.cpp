@@ -1,0 +1,94 @@
+#include "tessera/passes/canonicalize.h"
+
+#include "tessera/ir/rewrite.h"
+#include "tessera/ops/builder.h"
+#include "tessera/ops/registry.h"
+#include "tessera/passes/forms.h"
+
+namespace tessera {
+namespace {
+
+// The same elements with the strides that do not matter set to the dense ones.
+Geometry normalized(Geometry geometry) {
+  if (numel(geometry.shape) == 0) return dense(geometry.shape);
+  const Strides dense_strides = contiguous_strides(geometry.shape);
+  for (size_t i = 0; i < geometry.shape.size(); ++i) {
+    if (geometry.shape[i] == 1) geometry.strides[i] = dense_strides[i];
+  }
+  return geometry;
+}
+
+void rebuild_view(Rewriter& r, const Node& node) {
+  Graph& graph = r.new_graph();
+  ValueId base = r.map(node.operands[0]);
+  Geometry geometry = geometry_of_view(node);
+  const Node* below = graph.producer(base);
+  if (below && is_view(*below)) {
+    if (const auto direct = compose(geometry_of_view(*below), geometry)) {
+      geometry = *direct;
+      base = below->operands[0];
+      below = graph.producer(base);
+    }
+  }
+  const TensorType& base_type = graph.type(base);
+  if (same_elements(geometry, dense(base_type.shape))) {
+    r.replace(node.results[0], base);
+    return;
+  }
+  Builder builder(graph);
+  builder.set_place_of(node);
+  // An expanded fill stays a view: it then costs one element of memory instead of all.
+  if (below && is_fill(*below) && numel(geometry.shape) <= numel(base_type.shape)) {
+    const TensorType type{base_type.dtype, geometry.shape};
+    const double value = below->attrs.number("value");
+    r.replace(node.results[0], builder.add("fill", {}, fill_attributes(type, value)));
+    return;
+  }
+  r.replace(node.results[0],
+            builder.add("view", {base}, view_attributes(normalized(std::move(geometry)))));
+}
+
+// The value of a fill, looking through views of it.
+std::optional<double> filled_with(const Graph& graph, ValueId value) {
+  const Node* node = value.valid() ? graph.producer(value) : nullptr;
+  while (node && is_view(*node)) node = graph.producer(node->operands[0]);
+  if (!node || !is_fill(*node)) return std::nullopt;
+  return node->attrs.number("value");
+}
+
+// The operand (in the new graph) that is the node's result already; not valid() where none is.
+ValueId unchanged_operand(const Rewriter& r, const Graph& graph, const Node& node) {
+  const auto is_result = [&](ValueId value) {
+    return graph.type(value) == r.old_graph().type(node.results[0]);
+  };
+  if (is_cast(node)) {
+    const ValueId operand = r.map(node.operands[0]);
+    return is_result(operand) ? operand : ValueId{};
+  }
+  if (is_copy(node)) {
+    // A copy of a view is where somebody wanted dense memory.
+    const ValueId operand = r.map(node.operands[0]);
+    const Node* producer = graph.producer(operand);
+    return producer && op(*producer).kind == Kind::view ? ValueId{} : operand;
+  }
+  if (node.operands.size() != 2) return {};
+  for (const auto& [i, neutral] : op(node).traits.neutral) {
+    if (filled_with(graph, r.map(node.operands[i])) != neutral) continue;
+    const ValueId other = r.map(node.operands[1 - i]);
+    if (other.valid() && is_result(other)) return other;
+  }
+  return {};
+}
+
+}  // namespace
+
+void canonicalize(Graph& graph) {
+  graph = rewrite(graph, [](Rewriter& r, const Node& node) {
+    if (is_view(node)) return rebuild_view(r, node);
+    const ValueId same = unchanged_operand(r, r.new_graph(), node);
+    if (same.valid()) return r.replace(node.results[0], same);
+    r.copy(node);
+  });
+}
+
+}  // namespace tessera

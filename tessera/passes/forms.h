@@ -1,0 +1,21 @@
+// The few operators that are the language of graphs itself. Passes know these by name; about all
+// others they ask kinds and traits.
+#pragma once
+
+#include "tessera/base/geometry.h"
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+bool is_fill(const Node& node);
+bool is_constant(const Node& node);  // bytes; a fill is not one
+bool is_view(const Node& node);
+bool is_cast(const Node& node);
+bool is_copy(const Node& node);
+
+Geometry geometry_of_view(const Node& view);
+Attrs view_attributes(const Geometry& geometry);
+Attrs fill_attributes(const TensorType& type, double value);
+Attrs constant_attributes(const TensorType& type, Blob data);
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#include "tessera/passes/pipeline.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/passes/canonicalize.h"
+#include "tessera/passes/decompose.h"
+#include "tessera/passes/fold_constants.h"
+#include "tessera/passes/merge_duplicates.h"
+#include "tessera/passes/own_state_values.h"
+#include "tessera/passes/remove_dead.h"
+
+namespace tessera {
+namespace {
+
+// clang-format off
+constexpr Pass passes[] = {
+    {"decompose",        decompose,        "first: composites have no kernels, and what they consist of is simplified below", true},
+    {"remove_dead",      remove_dead,      "capture records what nobody reads; the passes below need not look at it"},
+    {"canonicalize",     canonicalize,     "before folding and merging: equal values get equal forms"},
+    {"fold_constants",   fold_constants,   "capture leaves sizes, scalars and masks as nodes"},
+    {"canonicalize",     canonicalize,     "again: folded scalars uncover factors of one"},
+    {"merge_duplicates", merge_duplicates, "last of the simplifications: their results compare equal"},
+    {"remove_dead",      remove_dead,      "what was folded, composed or merged has no readers left"},
+    {"own_state_values", own_state_values, "last: any pass above may replace a copy by what it copies, and states must not share memory", true},
+};
+// clang-format on
+
+std::string known_names() {
+  std::vector<std::string_view> names;
+  for (const Pass& pass : passes) {
+    if (std::find(names.begin(), names.end(), pass.name) == names.end()) names.push_back(pass.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::span<const Pass> pipeline() { return passes; }
+
+const Pass& find_pass(std::string_view name) {
+  for (const Pass& pass : passes) {
+    if (pass.name == name) return pass;
+  }
+  fail(ErrorKind::value, "there is no pass '{}'; there are {}", name, known_names());
+}
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+#include "tessera/runtime/compile.h"
+
+#include <chrono>
+
+#include "tessera/backend/cpu/lower/lower.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/ir/text.h"
+#include "tessera/ops/builder.h"
+#include "tessera/passes/pipeline.h"
+
+namespace tessera {
+namespace {
+
+int64_t milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               start)
+      .count();
+}
+
+void log_passes(const std::vector<PassReport>& reports) {
+  for (const PassReport& report : reports) {
+    log(LogLevel::debug, "pass {}: {} -> {} nodes in {} us", report.name, report.nodes_before,
+        report.nodes_after, report.microseconds);
+  }
+}
+
+// Printing a large program takes longer than compiling it.
+void log_programs(const Graph& graph, const cpu::Plan& plan) {
+  if (log_level() > LogLevel::trace) return;
+  log(LogLevel::trace, "{}", print(graph, {.elide_blobs_over = 64}));
+  log(LogLevel::trace, "{}", print(plan));
+}
+
+}  // namespace
+
+std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
+  const ErrorContext where("compiling '{}'", graph.name);
+  const auto start = std::chrono::steady_clock::now();
+  const auto progress = [&](int percent) {
+    if (options.progress) options.progress(percent);
+  };
+
+  progress(0);
+  verify(graph);
+
+  progress(10);
+  log_passes(run_passes(graph, pipeline(), {.disabled = options.disabled_passes}));
+  verify(graph);
+
+  progress(40);
+  cpu::Plan plan = cpu::lower(graph);
+  log_programs(graph, plan);
+  log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
+      milliseconds_since(start), graph.node_count(), plan.update_begin,
+      plan.calls.size() - plan.update_begin, print(plan.memory));
+
+  progress(100);
+  return std::make_shared<Executable>(std::move(graph), std::move(plan));
+}
+
+}  // namespace tessera

@@ -1,0 +1,130 @@
+#include "tessera/runtime/session.h"
+
+#include <cstring>
+
+#include "tessera/backend/cpu/kernels/copy.h"
+#include "tessera/base/error.h"
+#include "tessera/runtime/add_into.h"
+
+namespace tessera {
+
+int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
+                     int64_t gradient_accumulation) {
+  switch (mode) {
+    case OutputMode::final_value:
+    case OutputMode::sum:
+      return 1;
+    case OutputMode::every_n:
+      return device_iterations / period * gradient_accumulation;
+    case OutputMode::all:
+      return device_iterations * gradient_accumulation;
+  }
+  return 0;
+}
+
+Session::Session(std::shared_ptr<const Executable> executable, int threads)
+    : executable_(std::move(executable)), pool_(threads), engine_(executable_->plan(), pool_) {}
+
+void Session::write_state(size_t index, std::span<const std::byte> value) {
+  TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);
+  const StateInfo& state = executable_->states()[index];
+  check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
+        "The value for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
+        bytes(state.type), value.size());
+  if (!value.empty()) std::memcpy(engine_.state(index), value.data(), value.size());
+}
+
+void Session::read_state(size_t index, std::span<std::byte> value) const {
+  TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);
+  const StateInfo& state = executable_->states()[index];
+  check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
+        "The room for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
+        bytes(state.type), value.size());
+  if (!value.empty()) std::memcpy(value.data(), engine_.state(index), value.size());
+}
+
+void Session::set_hyperparameter(size_t index, float value) {
+  TESSERA_INVARIANT(index < executable_->hyperparameters().size(), "hyper-parameter {}", index);
+  std::memcpy(engine_.hyperparameter(index), &value, sizeof value);
+}
+
+void Session::run(const RunRequest& request) {
+  check_request(request);
+  try {
+    for (int64_t iteration = 0; iteration < request.device_iterations; ++iteration) {
+      for (int64_t step = 0; step < request.gradient_accumulation; ++step) {
+        run_micro_batch(request, iteration * request.gradient_accumulation + step);
+      }
+      engine_.run_update(rng_);
+    }
+  } catch (...) {
+    clear_accumulators();
+    throw;
+  }
+}
+
+void Session::check_request(const RunRequest& request) const {
+  TESSERA_INVARIANT(request.inputs.size() == executable_->data_inputs().size() &&
+                        request.outputs.size() == executable_->outputs().size(),
+                    "{} inputs and {} outputs, the executable has {} and {}", request.inputs.size(),
+                    request.outputs.size(), executable_->data_inputs().size(),
+                    executable_->outputs().size());
+  check(request.device_iterations >= 1 && request.gradient_accumulation >= 1, ErrorKind::value,
+        "Device iterations and gradient accumulation must be at least 1, they are {} and {}.",
+        request.device_iterations, request.gradient_accumulation);
+  check(request.output_mode != OutputMode::every_n ||
+            (request.output_period >= 1 && request.device_iterations % request.output_period == 0),
+        ErrorKind::value,
+        "The output period must divide the number of device iterations: {} does not divide {}.",
+        request.output_period, request.device_iterations);
+}
+
+void Session::run_micro_batch(const RunRequest& request, int64_t micro_batch) {
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    engine_.set_data_input(
+        i, request.inputs[i] + micro_batch * bytes(executable_->data_inputs()[i].type));
+  }
+  engine_.run_micro_batch(rng_);
+  keep_outputs(request, micro_batch);
+  ++rng_.step;
+}
+
+void Session::keep_outputs(const RunRequest& request, int64_t micro_batch) {
+  const int64_t accumulation = request.gradient_accumulation;
+  int64_t slot = 0;
+  switch (request.output_mode) {
+    case OutputMode::all:
+      slot = micro_batch;
+      break;
+    case OutputMode::final_value:
+      if (micro_batch + 1 < request.device_iterations * accumulation) return;
+      break;
+    case OutputMode::every_n: {
+      const int64_t iteration = micro_batch / accumulation;
+      if ((iteration + 1) % request.output_period != 0) return;
+      slot = iteration / request.output_period * accumulation + micro_batch % accumulation;
+      break;
+    }
+    case OutputMode::sum:
+      break;
+  }
+  const bool add = request.output_mode == OutputMode::sum && micro_batch > 0;
+  for (size_t i = 0; i < request.outputs.size(); ++i) {
+    std::byte* to = request.outputs[i] + slot * bytes(executable_->outputs()[i].type);
+    if (add) {
+      add_into(engine_.output(i), to);
+    } else {
+      cpu::copy_dense(engine_.output(i), to, pool_);
+    }
+  }
+}
+
+void Session::clear_accumulators() {
+  for (size_t i = 0; i < executable_->states().size(); ++i) {
+    const StateInfo& state = executable_->states()[i];
+    if (state.kind != StateKind::accumulator) continue;
+    std::memset(engine_.state(i), 0, static_cast<size_t>(bytes(state.type)));
+  }
+}
+
+}  // namespace tessera

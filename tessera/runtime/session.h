@@ -1,0 +1,74 @@
+// An Executable with its weights: states, hyper-parameters, random state, threads. One caller at a
+// time; two sessions may run at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tessera/backend/cpu/engine.h"
+#include "tessera/base/rng.h"
+#include "tessera/base/thread_pool.h"
+#include "tessera/runtime/executable.h"
+
+namespace tessera {
+
+// Which micro-batches' outputs are handed back.
+enum class OutputMode {
+  final_value,  // of the last micro-batch
+  every_n,      // of every micro-batch of device iterations N-1, 2N-1, ...
+  all,          // of every micro-batch
+  sum           // added up over all micro-batches: floats in order in f32, bools by or
+};
+
+int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
+                     int64_t gradient_accumulation);
+
+struct RunRequest {
+  int64_t device_iterations = 1, gradient_accumulation = 1;
+  std::vector<const std::byte*> inputs;  // per data input: micro-batch i at i * bytes(type)
+  std::vector<std::byte*> outputs;       // per output: room for outputs_kept() values
+  OutputMode output_mode = OutputMode::all;
+  int64_t output_period = 1;  // the N of every_n
+};
+
+class Session {
+ public:
+  // States and hyper-parameters start as zero.
+  Session(std::shared_ptr<const Executable> executable, int threads);
+
+  const Executable& executable() const { return *executable_; }
+
+  // By the executable's order of states and hyper-parameters; sizes are those of their types.
+  void write_state(size_t index, std::span<const std::byte> value);
+  void read_state(size_t index, std::span<std::byte> value) const;
+  void set_hyperparameter(size_t index, float value);
+
+  RngState rng() const { return rng_; }
+  void set_rng(RngState rng) { rng_ = rng; }
+
+  // Runs device_iterations * gradient_accumulation micro-batches, an update after every
+  // gradient_accumulation-th. Each micro-batch has a random step of its own.
+  //
+  // When a kernel throws an Error (a class index outside its range), everything before the failing
+  // micro-batch stays done. Of the failing micro-batch, states that micro-batches change (buffers)
+  // have each either their old or their new value; parameters and optimiser states are untouched;
+  // accumulators are cleared, so that the next run() begins a weight update anew. Outputs of
+  // earlier micro-batches have been written.
+  void run(const RunRequest& request);
+
+ private:
+  void check_request(const RunRequest& request) const;
+  void run_micro_batch(const RunRequest& request, int64_t micro_batch);
+  void keep_outputs(const RunRequest& request, int64_t micro_batch);
+  void clear_accumulators();
+
+  std::shared_ptr<const Executable> executable_;
+  ThreadPool pool_;
+  cpu::Engine engine_;
+  RngState rng_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,224 @@
+#include "tessera/runtime/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/builder.h"
+#include "tessera/runtime/compile.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t batch = 4, width = 300;
+
+std::vector<float> random_values(int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = uniform(random);
+  return values;
+}
+
+template <typename T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+std::vector<float> state_of(const Session& session, size_t index) {
+  std::vector<float> values(
+      static_cast<size_t>(numel(session.executable().states()[index].type.shape)));
+  session.read_state(index, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// y = x w; w learns from the sum of x^T y over the micro-batches of an update; `seen` counts
+// micro-batches as batch norm's statistics would.
+Graph training_step() {
+  Graph graph;
+  Builder build(graph);
+  const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {batch, width}});
+  const ValueId rate = graph.add_input(InputKind::hyperparameter, "rate", {DType::f32, {}});
+  const ValueId w = graph.add_state(StateKind::parameter, "w", {DType::f32, {width, width}});
+  const ValueId sum = graph.add_state(StateKind::accumulator, "sum", {DType::f32, {width, width}});
+  const ValueId seen = graph.add_state(StateKind::buffer, "seen", {DType::f32, {}});
+  const ValueId y = build.add("matmul", {x, w});
+  const ValueId grad = build.add("matmul", {build.permute(x, std::vector<int64_t>{1, 0}), y});
+  const ValueId total = build.add("add", {sum, grad});
+  const ValueId count = build.add("add", {seen, build.scalar(1, DType::f32)});
+  graph.add_output("y", y);
+  graph.add_output("positive", build.add("gt", {y, build.scalar(0, DType::f32)}));
+  graph.add_output("count", build.add("cast", {count}, {{"dtype", DType::i32}}));
+  graph.states()[1].after_micro_batch = total;
+  graph.states()[2].after_micro_batch = graph.states()[2].after_update = count;
+  build.set_place({}, Phase::update);
+  graph.states()[0].after_update = build.add("sub", {w, build.add("mul", {total, rate})});
+  graph.states()[1].after_update = build.add(
+      "fill", {}, {{"shape", Shape{width, width}}, {"value", 0.0}, {"dtype", DType::f32}});
+  return graph;
+}
+
+struct Results {
+  std::vector<float> y;
+  std::vector<uint8_t> positive;
+  std::vector<int32_t> count;
+  std::vector<float> w, sum, seen;
+
+  bool operator==(const Results&) const = default;
+};
+
+std::unique_ptr<Session> trained_session(int threads = 1) {
+  auto session = std::make_unique<Session>(compile(training_step()), threads);
+  session->write_state(0, bytes_of(random_values(width * width, 1)));
+  session->set_hyperparameter(0, 1e-4F);
+  return session;
+}
+
+Results run(Session& session, RunRequest request, const std::vector<float>& x, int64_t skip = 0) {
+  const auto kept =
+      static_cast<size_t>(outputs_kept(request.output_mode, request.output_period,
+                                       request.device_iterations, request.gradient_accumulation));
+  Results results;
+  results.y.resize(kept * batch * width);
+  results.positive.resize(kept * batch * width);
+  results.count.resize(kept);
+  request.inputs = {reinterpret_cast<const std::byte*>(x.data() + skip * batch * width)};
+  request.outputs = {reinterpret_cast<std::byte*>(results.y.data()),
+                     reinterpret_cast<std::byte*>(results.positive.data()),
+                     reinterpret_cast<std::byte*>(results.count.data())};
+  session.run(request);
+  results.w = state_of(session, 0);
+  results.sum = state_of(session, 1);
+  results.seen = state_of(session, 2);
+  return results;
+}
+
+const std::vector<float>& six_micro_batches() {
+  static const std::vector<float> x = random_values(6 * batch * width, 2);
+  return x;
+}
+
+TEST(Session, KnowsWhatGoesInAndOut) {
+  const auto executable = compile(training_step());
+  ASSERT_EQ(executable->data_inputs().size(), 1U);
+  EXPECT_EQ(executable->data_inputs()[0].name, "x");
+  EXPECT_EQ(executable->hyperparameters().at(0).name, "rate");
+  EXPECT_EQ(executable->outputs().at(2).type, (TensorType{DType::i32, {}}));
+  EXPECT_EQ(executable->states().at(1).kind, StateKind::accumulator);
+}
+
+TEST(Session, RunsTheUpdateOnceForAllAccumulationSteps) {
+  auto session = trained_session();
+  const Results all =
+      run(*session, {.device_iterations = 1, .gradient_accumulation = 3}, six_micro_batches());
+  // By hand, in double.
+  const auto w = random_values(width * width, 1);
+  std::vector<double> sum(width * width, 0);
+  for (int64_t row = 0; row < 3 * batch; ++row) {
+    const float* x = &six_micro_batches()[static_cast<size_t>(row * width)];
+    for (int64_t j = 0; j < width; ++j) {
+      double y = 0;
+      for (int64_t k = 0; k < width; ++k) y += double{x[k]} * w[static_cast<size_t>(k * width + j)];
+      ASSERT_NEAR(all.y[static_cast<size_t>(row * width + j)], y, 1e-4);
+      for (int64_t k = 0; k < width; ++k) sum[static_cast<size_t>(k * width + j)] += x[k] * y;
+    }
+  }
+  for (size_t i = 0; i < sum.size(); ++i) {
+    ASSERT_NEAR(all.w[i], w[i] - 1e-4 * sum[i], 1e-5);
+    ASSERT_EQ(all.sum[i], 0);
+  }
+  EXPECT_EQ(all.seen, std::vector<float>{3});
+  EXPECT_EQ(all.count, (std::vector<int32_t>{1, 2, 3}));
+}
+
+TEST(Session, DeviceIterationsAreTheSameAsSeveralRuns) {
+  auto at_once = trained_session();
+  const Results all =
+      run(*at_once, {.device_iterations = 3, .gradient_accumulation = 2}, six_micro_batches());
+  auto step_by_step = trained_session();
+  Results last;
+  for (int64_t i = 0; i < 3; ++i) {
+    last = run(*step_by_step, {.device_iterations = 1, .gradient_accumulation = 2},
+               six_micro_batches(), 2 * i);
+  }
+  EXPECT_EQ(all.w, last.w);
+  EXPECT_EQ(all.seen, last.seen);
+  EXPECT_TRUE(std::equal(last.y.begin(), last.y.end(), all.y.begin() + 4 * batch * width));
+  EXPECT_EQ(at_once->rng().step, 6U);
+}
+
+TEST(Session, HasTheSameBitsForAnyNumberOfThreads) {
+  const RunRequest request{.device_iterations = 3, .gradient_accumulation = 2};
+  auto one = trained_session();
+  const Results expected = run(*one, request, six_micro_batches());
+  for (const int threads : {2, 3}) {
+    auto session = trained_session(threads);
+    EXPECT_EQ(run(*session, request, six_micro_batches()), expected) << threads;
+  }
+}
+
+TEST(Session, OutputModesKeepWhatTheyPromise) {
+  const RunRequest request{.device_iterations = 3, .gradient_accumulation = 2};
+  auto session = trained_session();
+  const Results all = run(*session, request, six_micro_batches());
+  const size_t one = batch * width;
+  ASSERT_EQ(all.y.size(), 6 * one);
+
+  RunRequest last = request;
+  last.output_mode = OutputMode::final_value;
+  const Results final_value = run(*trained_session(), last, six_micro_batches());
+  EXPECT_EQ(final_value.y, std::vector<float>(all.y.end() - one, all.y.end()));
+  EXPECT_EQ(final_value.count, std::vector<int32_t>{6});
+
+  RunRequest third = request;
+  third.output_mode = OutputMode::every_n;
+  third.output_period = 3;
+  const Results every_third = run(*trained_session(), third, six_micro_batches());
+  EXPECT_EQ(every_third.y, std::vector<float>(all.y.end() - 2 * one, all.y.end()));
+  EXPECT_EQ(every_third.count, (std::vector<int32_t>{5, 6}));
+  third.output_period = 1;
+  EXPECT_EQ(run(*trained_session(), third, six_micro_batches()), all);
+
+  RunRequest added = request;
+  added.output_mode = OutputMode::sum;
+  const Results sum = run(*trained_session(), added, six_micro_batches());
+  EXPECT_EQ(sum.count, std::vector<int32_t>{21});
+  for (size_t i = 0; i < one; ++i) {
+    float y = all.y[i];
+    bool positive = all.positive[i];
+    for (size_t k = 1; k < 6; ++k) {
+      y += all.y[k * one + i];
+      positive = positive || all.positive[k * one + i];
+    }
+    ASSERT_EQ(sum.y[i], y);
+    ASSERT_EQ(sum.positive[i], positive);
+  }
+}
+
+TEST(Session, AnOutputPeriodMustDivideTheIterations) {
+  auto session = trained_session();
+  RunRequest request{.device_iterations = 3, .gradient_accumulation = 2};
+  request.output_mode = OutputMode::every_n;
+  request.output_period = 2;
+  EXPECT_THROW(run(*session, request, six_micro_batches()), Error);
+}
+
+TEST(Session, StatesMustHaveTheirSize) {
+  auto session = trained_session();
+  EXPECT_THROW(session->write_state(0, bytes_of(std::vector<float>(3))), Error);
+}
+
+TEST(Session, ProgressEndsAtAHundred) {
+  std::vector<int> percents;
+  compile(training_step(),
+          {.disabled_passes = {}, .progress = [&](int p) { percents.push_back(p); }});
+  ASSERT_FALSE(percents.empty());
+  EXPECT_EQ(percents.front(), 0);
+  EXPECT_EQ(percents.back(), 100);
+  EXPECT_TRUE(std::is_sorted(percents.begin(), percents.end()));
+}
+
+}  // namespace
+}  // namespace tessera

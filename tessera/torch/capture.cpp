@@ -1,0 +1,195 @@
+#include "tessera/torch/capture.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/torch/dispatch.h"
+
+namespace tessera {
+namespace {
+
+thread_local bool capturing = false;
+
+class CapturingFlag {
+ public:
+  CapturingFlag() { capturing = true; }
+  ~CapturingFlag() { capturing = false; }
+};
+
+// Parameters' gradients are put aside and come back, whatever happens.
+class KeepGradients {
+ public:
+  explicit KeepGradients(const std::vector<NamedTensor>& parameters) {
+    for (const auto& parameter : parameters) {
+      kept_.emplace_back(parameter.tensor, parameter.tensor.grad());
+      parameter.tensor.mutable_grad() = at::Tensor();
+    }
+  }
+  ~KeepGradients() {
+    for (auto& [parameter, gradient] : kept_) parameter.mutable_grad() = std::move(gradient);
+  }
+  KeepGradients(const KeepGradients&) = delete;
+  KeepGradients& operator=(const KeepGradients&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;
+};
+
+// Random operators draw their keys from PyTorch's generator. It starts from the same place in every
+// capture: only the user's seed decides what the program draws.
+class KeepRandomState {
+ public:
+  KeepRandomState() : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+    generator_.set_current_seed(0);
+  }
+  ~KeepRandomState() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  KeepRandomState(const KeepRandomState&) = delete;
+  KeepRandomState& operator=(const KeepRandomState&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+// Values that `value` is computed from.
+std::vector<bool> ancestors(const Graph& graph, ValueId value) {
+  std::vector<bool> seen(static_cast<size_t>(graph.value_count()), false);
+  std::vector<ValueId> open = {value};
+  while (!open.empty()) {
+    const Node* node = graph.producer(open.back());
+    open.pop_back();
+    if (!node) continue;
+    for (const ValueId operand : node->operands) {
+      if (!operand.valid() || seen[static_cast<size_t>(operand.index)]) continue;
+      seen[static_cast<size_t>(operand.index)] = true;
+      open.push_back(operand);
+    }
+  }
+  return seen;
+}
+
+std::string place(const Origin& origin) {
+  return origin.file.empty() ? "forward" : fmt::format("{}:{}", origin.file, origin.line);
+}
+
+// The one marked loss that feeds no other.
+const Recorder::Loss& terminal_loss(Recorder& recorder) {
+  const auto& losses = recorder.losses();
+  check(!losses.empty(),
+        "Couldn't find a loss in graph! A training model's forward must compute one of PyTorch's "
+        "losses or mark its own with identity_loss");
+  std::vector<bool> feeds_other(losses.size(), false);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const auto used = ancestors(recorder.graph(), losses[i].value);
+    for (size_t j = 0; j < losses.size(); ++j) {
+      const bool same_but_earlier = losses[j].value == losses[i].value && j < i;
+      if (used[static_cast<size_t>(losses[j].value.index)] || same_but_earlier) {
+        feeds_other[j] = true;
+      }
+    }
+  }
+  const Recorder::Loss* terminal = nullptr;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (feeds_other[i]) continue;
+    check(!terminal,
+          "Multiple independent losses found in graph: at {} and at {}; combine them and mark the "
+          "result with identity_loss",
+          terminal ? place(terminal->origin) : "", place(losses[i].origin));
+    terminal = &losses[i];
+  }
+  return *terminal;
+}
+
+void run_backward(Recorder& recorder) {
+  const at::Tensor loss = terminal_loss(recorder).tensor;
+  check(loss.requires_grad(),
+        "the loss does not depend on any parameter that requires a gradient, so there is nothing "
+        "to train");
+  recorder.begin_backward();
+  torch::autograd::backward({loss}, {at::ones_like(loss)});
+}
+
+std::vector<CapturedOutput> add_outputs(Recorder& recorder,
+                                        const std::vector<at::Tensor>& tensors) {
+  std::vector<CapturedOutput> outputs;
+  for (const at::Tensor& tensor : tensors) {
+    if (recorder.is_constant(tensor)) {
+      outputs.push_back({-1, tensor.detach()});
+      continue;
+    }
+    const auto index = static_cast<int64_t>(recorder.graph().outputs().size());
+    recorder.graph().add_output(std::to_string(index), recorder.read(tensor));
+    outputs.push_back({index, {}});
+  }
+  return outputs;
+}
+
+std::vector<ChangedInput> add_changed_inputs(Recorder& recorder,
+                                             const std::vector<at::Tensor>& inputs) {
+  std::vector<ChangedInput> changed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueId value = recorder.read(inputs[i]);
+    if (value == recorder.graph().inputs()[i].value) continue;
+    changed.push_back({i, recorder.graph().outputs().size()});
+    recorder.graph().add_output(fmt::format("Input___{}", i), value);
+  }
+  return changed;
+}
+
+void add_gradients(Recorder& recorder, const std::vector<NamedTensor>& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.grad().defined() || !recorder.graph().find_state(name)) continue;
+    recorder.graph().add_output(gradient_name(name), recorder.read(tensor.grad()));
+  }
+}
+
+}  // namespace
+
+std::string gradient_name(const std::string& parameter) { return "Gradient___" + parameter; }
+
+bool is_capturing() { return capturing; }
+
+Capture capture(const CaptureRequest& request) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  const KeepGradients gradients(request.parameters);
+  const KeepRandomState random_state;
+  Recorder recorder(request.parameters, request.buffers, request.locate);
+
+  Capture result;
+  std::vector<at::Tensor> inputs, outputs;
+  for (const auto& [name, example] : request.example_inputs) {
+    inputs.push_back(recorder.add_input(name, example));
+  }
+  try {
+    const CapturingFlag flag;
+    const at::AutoGradMode with_gradients(true);
+    const Recording recording(recorder);
+    outputs = request.forward(inputs);
+    if (request.training) run_backward(recorder);
+  } catch (...) {
+    recorder.seal();
+    if (recorder.refusal()) throw *recorder.refusal();
+    throw;
+  }
+  recorder.check_all_known();
+  result.outputs = add_outputs(recorder, outputs);
+  result.changed_inputs = add_changed_inputs(recorder, inputs);
+  if (request.training) add_gradients(recorder, request.parameters);
+  recorder.finish_states();
+  recorder.seal();
+  result.states = recorder.bound_states();
+  result.graph = std::move(recorder.graph());
+  return result;
+}
+
+}  // namespace tessera

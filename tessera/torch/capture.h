@@ -1,0 +1,58 @@
+// Captures one step of a model, forward and (for training) loss and backward, as a graph, without
+// computing anything. Works for LibTorch and Python modules alike: both call ATen.
+//
+// The graph's data inputs are the example inputs in order. Its outputs are "0", "1", ... for what
+// forward returned, "Input___<i>" for inputs that forward changed in place, and
+// "Gradient___<parameter>" for every parameter the loss depends on. Its states are the parameters
+// and buffers it uses.
+//
+// Afterwards, and when forward throws, the module is as before bit for bit: parameters, buffers,
+// .grad, and PyTorch's random state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/torch/recorder.h"
+
+namespace tessera {
+
+struct CaptureRequest {
+  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> buffers;
+  std::vector<NamedTensor> example_inputs;  // one micro-batch; only types and shapes matter
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
+  bool training = false;
+  std::function<Origin()> locate;  // where the user's code is now; may be empty
+};
+
+struct CapturedOutput {
+  int64_t graph_output = -1;  // or, where it is negative,
+  at::Tensor constant;        // a tensor that no operator made: returned as it is
+};
+
+struct ChangedInput {
+  size_t input = 0;
+  size_t graph_output = 0;
+};
+
+struct Capture {
+  Graph graph;
+  std::vector<BoundState> states;  // one for each of graph.states()
+  std::vector<CapturedOutput> outputs;
+  std::vector<ChangedInput> changed_inputs;
+};
+
+Capture capture(const CaptureRequest& request);
+
+// True while forward is being captured on this thread.
+bool is_capturing();
+
+// The name of the graph output that holds a parameter's gradient.
+std::string gradient_name(const std::string& parameter);
+
+}  // namespace tessera

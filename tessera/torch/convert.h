@@ -1,0 +1,18 @@
+// Between PyTorch's words and ours: element types and geometry.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/base/geometry.h"
+
+namespace tessera {
+
+// Error for types that no graph can hold (complex numbers, quantised types).
+DType dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(DType dtype);
+
+Shape shape_of(const at::Tensor& tensor);
+Geometry geometry_of(const at::Tensor& tensor);
+TensorType type_of(const at::Tensor& tensor);  // with PyTorch's own element type, not narrowed
+
+}  // namespace tessera

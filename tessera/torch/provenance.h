@@ -1,0 +1,42 @@
+// Where the user wrote what is being recorded. A forward operator is asked for at the moment it
+// runs; a backward operator takes the place of the forward operator it differentiates, which
+// autograd's sequence numbers tell.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <functional>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+class Provenance {
+ public:
+  explicit Provenance(std::function<Origin()> locate);
+  ~Provenance();
+  Provenance(const Provenance&) = delete;
+  Provenance& operator=(const Provenance&) = delete;
+
+  // From now on operators are part of the backward pass.
+  void begin_backward() { backward_ = true; }
+
+  // The origin of the operator that is being recorded.
+  Origin origin();
+
+ private:
+  struct ForwardOp {
+    int64_t sequence;
+    Origin origin;
+  };
+
+  std::function<Origin()> locate_;
+  bool backward_ = false;
+  std::vector<ForwardOp> forward_;    // sequence numbers never fall
+  std::vector<int64_t> running_;      // autograd nodes being evaluated, innermost last
+  int64_t last_finished_ = -1;        // fan-out sums run after their node
+  at::CallbackHandle callback_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,447 @@
+#include "tessera/torch/recorder.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/native/TypeProperties.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "tessera/base/log.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/result_geometry.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+// Alias their argument although their schemas do not say so.
+const Names undeclared_views = {"_unsafe_view", "unsafe_split.Tensor", "unsafe_split_with_sizes",
+                                "lift"};
+
+// Use only the sizes of their tensor argument; the values they make are known now.
+const Names constants_like = {"empty_like", "new_empty",  "new_empty_strided", "zeros_like",
+                              "ones_like",  "full_like",  "new_zeros",         "new_ones",
+                              "new_full"};
+
+bool is_view(const c10::OperatorHandle& op, const AtenCall& call) {
+  if (op.hasTag(at::Tag::inplace_view) || undeclared_views.contains(call.overload())) return true;
+  if (call.overload() == "detach_") return true;
+  for (const auto& result : op.schema().returns()) {
+    const auto* alias = result.alias_info();
+    if (alias && !alias->isWrite()) return true;
+  }
+  return false;
+}
+
+// Masks select a number of elements that depends on their values.
+bool has_mask(const AtenCall& call) {
+  const c10::IValue* indices = call.find("indices");
+  if (!indices || !indices->isList()) return false;
+  for (const c10::IValue& item : indices->toListRef()) {
+    if (!item.isTensor() || !item.toTensor().defined()) continue;
+    const auto type = item.toTensor().scalar_type();
+    if (type == at::kBool || type == at::kByte) return true;
+  }
+  return false;
+}
+
+bool depends_on_values(const c10::OperatorHandle& op, const AtenCall& call) {
+  if (call.overload() == "index.Tensor") return has_mask(call);
+  return op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape) ||
+         call.overload() == "is_nonzero";
+}
+
+void run_on(c10::DispatchKey key, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
+}
+
+std::string place(const Origin& origin) {
+  if (origin.file.empty()) return origin.module.empty() ? "forward" : origin.module;
+  return fmt::format("{}:{}", origin.file, origin.line);
+}
+
+// Drawn from PyTorch's generator, so that a recomputed dropout (torch.utils.checkpoint restores the
+// generator) gets the key of its first run.
+int64_t draw_key(const AtenCall& call) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  if (const auto* given = call.find("generator"); given && given->isGenerator()) {
+    generator = given->toGenerator();
+  }
+  const std::lock_guard lock(generator.mutex());
+  const uint64_t bits = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  return static_cast<int64_t>(bits >> 1);
+}
+
+Attrs narrowed_attrs(Attrs attrs) {
+  const Attrs original = attrs;
+  for (const auto& [name, value] : original) {
+    if (const auto* dtype = std::get_if<DType>(&value)) attrs.set(name, narrowed(*dtype));
+  }
+  return attrs;
+}
+
+}  // namespace
+
+Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
+                   std::function<Origin()> locate)
+    : builder_(graph_),
+      provenance_(std::move(locate)),
+      versions_(builder_, [this](const at::Tensor& whole) { return outside_value(whole); }) {
+  for (auto& parameter : parameters) {
+    named_.push_back(std::move(parameter));
+    named_kinds_.push_back(StateKind::parameter);
+  }
+  for (auto& buffer : buffers) {
+    named_.push_back(std::move(buffer));
+    named_kinds_.push_back(StateKind::buffer);
+  }
+}
+
+at::Tensor Recorder::add_input(const std::string& name, const at::Tensor& example) {
+  TensorType type = type_of(example);
+  const Geometry geometry = dense(type.shape);
+  type.dtype = narrowed(type.dtype);
+  const ValueId value = graph_.add_input(InputKind::data, name, type);
+  return fresh(geometry, example.scalar_type(), value);
+}
+
+at::Tensor Recorder::fresh(const Geometry& geometry, at::ScalarType type, ValueId value) {
+  at::Tensor tensor = fakes_.make(geometry, type);
+  versions_.define(tensor, value);
+  return tensor;
+}
+
+// A storage nobody told us of: a weight, or a tensor that was there before and is a constant.
+ValueId Recorder::outside_value(const at::Tensor& whole) {
+  for (size_t i = 0; i < named_.size(); ++i) {
+    if (named_[i].tensor.storage().unsafeGetStorageImpl() !=
+        whole.storage().unsafeGetStorageImpl()) {
+      continue;
+    }
+    // The first name wins: tied parameters are one state.
+    const at::Tensor host = standing_for_storage(named_[i].tensor);
+    TensorType type = type_of(host);
+    type.dtype = narrowed(type.dtype);
+    bound_states_.push_back({named_[i].name, named_kinds_[i], host});
+    return graph_.add_state(named_kinds_[i], named_[i].name, type);
+  }
+  return constant_value(whole);
+}
+
+ValueId Recorder::constant_value(const at::Tensor& whole) {
+  TESSERA_INVARIANT(whole.storage().data() || whole.numel() == 0,
+                    "a value that was not computed is taken for a constant");
+  const DType dtype = narrowed(dtype_of(whole.scalar_type()));
+  const at::Tensor values = whole.to(scalar_type_of(dtype)).contiguous();
+  if (dtype == DType::i32 && whole.scalar_type() == at::kLong &&
+      !whole.equal(values.to(at::kLong))) {
+    log(LogLevel::warn, "a constant of type int64 does not fit into int32; its values wrap");
+  }
+  const auto* data = static_cast<const std::byte*>(values.data_ptr());
+  const size_t size = size_of(dtype);
+  const size_t byte_count = static_cast<size_t>(values.numel()) * size;
+  const Shape shape = shape_of(whole);
+  const bool splat =
+      byte_count > 0 && std::memcmp(data, data + size, byte_count - size) == 0;
+  if (splat || byte_count == 0) {
+    const double value = byte_count == 0 ? 0 : values.flatten()[0].item().toDouble();
+    return builder_.add("fill", {}, {{"shape", shape}, {"value", value}, {"dtype", dtype}});
+  }
+  auto blob = std::make_shared<std::vector<std::byte>>(data, data + byte_count);
+  return builder_.add("constant", {},
+                      {{"shape", shape}, {"dtype", dtype}, {"data", Blob(std::move(blob))}});
+}
+
+ValueId Recorder::read(const at::Tensor& tensor) { return versions_.read(tensor); }
+
+bool Recorder::is_constant(const at::Tensor& tensor) const {
+  if (!tensor.storage().data() && tensor.numel() > 0) return false;
+  for (const auto& named : named_) {
+    if (named.tensor.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl()) {
+      return false;
+    }
+  }
+  return versions_.untouched(tensor);
+}
+
+void Recorder::write(const at::Tensor& tensor, ValueId value) {
+  value = builder_.cast(value, dtype_of(tensor.scalar_type()));
+  versions_.write(tensor, builder_.expand(value, shape_of(tensor)));
+}
+
+void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const AtenCall call(op, stack);
+  if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
+    run_on(c10::DispatchKey::CPU, op, stack);
+    return;
+  }
+  const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
+  const bool value_free = constants_like.contains(call.overload()) || call.tensors().empty();
+  if (depends_on_values(op, call)) {
+    const auto tensors = call.tensors();
+    if (!std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& t) { return is_constant(t); })) {
+      refuse_value(call);
+    }
+    run_on(c10::DispatchKey::CPU, op, stack);
+    return;
+  }
+  if (value_free && !random) {
+    // Its result is known now. A constant becomes part of the graph when something reads it.
+    const bool unset = call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
+    run_on(c10::DispatchKey::CPU, op, stack);
+    if (!stack.back().isTensor()) return;
+    const at::Tensor& made = stack.back().toTensor();
+    if (unset && made.numel() > 0 && made.storage().data()) {
+      std::memset(made.storage().data(), 0, made.storage().nbytes());
+    }
+    return;
+  }
+  builder_.set_place(provenance_.origin(), Phase::micro_batch);
+  if (record_data_movement(call, stack)) return;
+  if (const auto matched = match(call)) {
+    record_row(call, *matched, stack);
+    return;
+  }
+  record_unknown(op, call, stack);
+}
+
+// Copies between tensors are bookkeeping: the destination holds the source's value.
+bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& stack) {
+  const std::string& name = call.overload();
+  const auto finish = [&](const at::Tensor& result) {
+    torch::jit::drop(stack, call.count());
+    torch::jit::push(stack, result);
+    return true;
+  };
+  const auto memory_format = [&]() -> std::optional<at::MemoryFormat> {
+    const c10::IValue* format = call.find("memory_format");
+    if (!format || format->isNone()) return std::nullopt;
+    return format->toMemoryFormat();
+  };
+  if (name == "clone" || name == "_to_copy") {
+    const at::Tensor self = call.tensor("self");
+    const c10::IValue* dtype = call.find("dtype");
+    const auto type = dtype && !dtype->isNone() ? dtype->toScalarType() : self.scalar_type();
+    const ValueId value = builder_.cast(read(self), dtype_of(type));
+    return finish(fresh(copy_geometry(self, memory_format()), type, value));
+  }
+  if (name == "copy_") {
+    const at::Tensor self = call.tensor("self");
+    write(self, read(call.tensor("src")));
+    return finish(self);
+  }
+  if (name == "zero_" || name == "fill_.Scalar") {
+    const at::Tensor self = call.tensor("self");
+    const double value = name == "zero_" ? 0 : call.find("value")->toScalar().toDouble();
+    write(self, builder_.add("fill", {},
+                             {{"shape", shape_of(self)},
+                              {"value", value},
+                              {"dtype", narrowed(dtype_of(self.scalar_type()))}}));
+    return finish(self);
+  }
+  if (name == "fill_.Tensor") {
+    const at::Tensor self = call.tensor("self");
+    write(self, read(call.tensor("value")));
+    return finish(self);
+  }
+  return false;
+}
+
+ValueId Recorder::operand_value(const CallOperand& operand,
+                                std::optional<at::ScalarType> promoted) {
+  if (operand.scalar) {
+    const auto type = promoted ? *promoted : operand.scalar->type();
+    return builder_.scalar(operand.scalar->toDouble(), dtype_of(type));
+  }
+  if (!operand.tensor.defined()) return {};
+  const ValueId value = read(operand.tensor);
+  return promoted ? builder_.cast(value, dtype_of(*promoted)) : value;
+}
+
+void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
+                          torch::jit::Stack& stack) {
+  const OpDef& row = *matched.op;
+  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
+
+  std::optional<at::ScalarType> promoted;
+  if (row.traits.promotion != Promotion::none) {
+    at::native::ResultTypeState state = {};
+    for (size_t i = row.traits.promote_from; i < matched.operands.size(); ++i) {
+      const CallOperand& operand = matched.operands[i];
+      if (operand.tensor.defined()) {
+        state = at::native::update_result_type_state(operand.tensor, state);
+      } else if (operand.scalar) {
+        state = at::native::update_result_type_state(*operand.scalar, state);
+      }
+    }
+    promoted = at::native::result_type(state);
+    if (row.traits.promotion == Promotion::floating && c10::isIntegralType(*promoted, true)) {
+      promoted = c10::typeMetaToScalarType(at::get_default_dtype());
+    }
+  }
+
+  std::vector<ValueId> operands;
+  std::vector<std::optional<TensorType>> types;
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < matched.operands.size(); ++i) {
+    const CallOperand& operand = matched.operands[i];
+    const auto cast_to = i >= row.traits.promote_from ? promoted : std::nullopt;
+    operands.push_back(operand_value(operand, cast_to));
+    tensors.push_back(operand.tensor);
+    if (!operands.back().valid()) {
+      types.push_back(std::nullopt);
+      continue;
+    }
+    const auto own_type = operand.scalar ? operand.scalar->type() : operand.tensor.scalar_type();
+    types.push_back(TensorType{dtype_of(cast_to ? *cast_to : own_type),
+                               operand.scalar ? Shape{} : shape_of(operand.tensor)});
+  }
+
+  Attrs attrs = matched.attrs;
+  if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
+  const std::vector<TensorType> torch_types = infer(row, types, attrs);
+  const std::vector<ValueId> results =
+      builder_.add_all(row.name, std::move(operands), narrowed_attrs(std::move(attrs)));
+
+  // Arguments that the call changes take the results in order; the rest are fresh tensors.
+  const auto written = call.written_arguments();
+  for (size_t i = 0; i < written.size(); ++i) {
+    at::Tensor target = call.argument(written[i]).toTensor();
+    if (written.size() == 1 && call.schema().arguments()[written[0]].is_out() &&
+        target.sizes() != at::IntArrayRef(torch_types[i].shape)) {
+      fail(ErrorKind::user, "out= has shape {} but the result has shape {}",
+           to_string(shape_of(target)), to_string(torch_types[i].shape));
+    }
+    write(target, results[i]);
+  }
+  for (const auto& [argument, result] : matched.hidden_mutations) {
+    const at::Tensor target = call.tensor(argument);
+    if (target.defined() && result < results.size()) write(target, results[result]);
+  }
+  std::vector<c10::IValue> returned;
+  for (size_t i = 0; i < call.schema().returns().size(); ++i) {
+    if (i < written.size()) {
+      returned.push_back(call.argument(written[i]));
+      continue;
+    }
+    if (i >= results.size()) {
+      returned.push_back(at::Tensor());
+      continue;
+    }
+    returned.push_back(fresh(result_geometry(row.kind, tensors, torch_types[i].shape),
+                             scalar_type_of(torch_types[i].dtype), results[i]));
+  }
+  torch::jit::drop(stack, call.count());
+  for (c10::IValue& value : returned) stack.push_back(std::move(value));
+}
+
+// No row: PyTorch's own shape rule lets capture go on, so that one error can name all of them.
+void Recorder::record_unknown(const c10::OperatorHandle& op, const AtenCall& call,
+                              torch::jit::Stack& stack) {
+  const bool of_aten = call.schema().name().starts_with("aten::");
+  unknown_.emplace((of_aten ? "aten::" : "") + call.overload(), builder_.origin());
+  torch::jit::Stack meta;
+  for (size_t i = 0; i < call.count(); ++i) {
+    const c10::IValue& value = call.argument(i);
+    if (value.isTensor() && value.toTensor().defined()) {
+      meta.push_back(to_meta(value.toTensor()));
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(to_meta(tensor));
+      meta.push_back(list);
+    } else {
+      meta.push_back(value);
+    }
+  }
+  try {
+    run_on(c10::DispatchKey::Meta, op, meta);
+  } catch (const std::exception&) {
+    check_all_known();
+  }
+  const auto written = call.written_arguments();
+  const auto fake_of = [&](const at::Tensor& result) {
+    const Geometry geometry{shape_of(result), result.strides().vec(), 0};
+    const DType dtype = narrowed(dtype_of(result.scalar_type()));
+    const ValueId value =
+        builder_.add("fill", {}, {{"shape", geometry.shape}, {"value", 0.0}, {"dtype", dtype}});
+    return fresh(memory_order(geometry) ? geometry : dense(geometry.shape), result.scalar_type(),
+                 value);
+  };
+  std::vector<c10::IValue> returned;
+  for (size_t i = 0; i < call.schema().returns().size(); ++i) {
+    const c10::IValue& result = torch::jit::peek(meta, i, call.schema().returns().size());
+    if (i < written.size()) {
+      returned.push_back(call.argument(written[i]));
+    } else if (result.isTensor() && result.toTensor().defined()) {
+      returned.push_back(fake_of(result.toTensor()));
+    } else if (result.isTensorList()) {
+      std::vector<at::Tensor> list;
+      for (const at::Tensor& tensor : result.toTensorVector()) list.push_back(fake_of(tensor));
+      returned.push_back(list);
+    } else {
+      returned.push_back(result);
+    }
+  }
+  torch::jit::drop(stack, call.count());
+  for (c10::IValue& value : returned) stack.push_back(std::move(value));
+}
+
+void Recorder::check_all_known() const {
+  if (unknown_.empty()) return;
+  std::string list;
+  for (const auto& [name, origin] : unknown_) {
+    if (!list.empty()) list += ", ";
+    list += fmt::format("{} ({})", name, place(origin));
+  }
+  fail(ErrorKind::user,
+       "the model uses operators that Tessera does not have: {}; replace them by operators that "
+       "`tessera ops` lists",
+       list);
+}
+
+void Recorder::refuse_value(const AtenCall& call) {
+  const Origin origin = provenance_.origin();
+  const Error error(
+      ErrorKind::user,
+      fmt::format("{}: forward looked at the value of a tensor ({}), which is only known when the "
+                  "program runs; .item(), bool(), tolist(), numpy() and control flow over tensors "
+                  "cannot be part of a static graph: use tensor operators such as torch.where, or "
+                  "pass the number as an argument that is not a tensor",
+                  place(origin), call.overload()));
+  if (!refusal_) refusal_ = error;
+  throw error;
+}
+
+void Recorder::mark_loss(const at::Tensor& loss) {
+  losses_.push_back({loss, read(loss), provenance_.origin()});
+}
+
+void Recorder::finish_states() {
+  for (const NamedTensor& named : named_) {
+    if (versions_.untouched(named.tensor)) continue;
+    builder_.set_place({}, Phase::micro_batch);
+    const at::Tensor whole = standing_for_storage(named.tensor);
+    const ValueId value = versions_.read(whole);
+    if (!graph_.find_state(named.name)) {
+      // Written but never read: tied names share the state of the first, which has it already.
+      const bool tied = std::any_of(
+          bound_states_.begin(), bound_states_.end(), [&](const BoundState& bound) {
+            return bound.host.storage().is_alias_of(whole.storage());
+          });
+      if (tied) continue;
+      outside_value(whole);
+    }
+    for (State& state : graph_.states()) {
+      if (state.name != named.name) continue;
+      state.after_micro_batch = value;
+      state.after_update = value;
+    }
+  }
+}
+
+}  // namespace tessera

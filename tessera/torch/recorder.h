@@ -1,0 +1,98 @@
+// Turns the ATen calls of one capture into a graph, one call at a time, without computing them.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/builder.h"
+#include "tessera/torch/aten_call.h"
+#include "tessera/torch/fake_storage.h"
+#include "tessera/torch/provenance.h"
+#include "tessera/torch/storage_versions.h"
+
+namespace tessera {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// A state of the graph and the user's tensor it stands for.
+struct BoundState {
+  std::string name;
+  StateKind kind = StateKind::parameter;
+  at::Tensor host;  // fills its storage
+};
+
+class Recorder {
+ public:
+  Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
+           std::function<Origin()> locate);
+
+  // A stand-in without memory for one micro-batch of an input.
+  at::Tensor add_input(const std::string& name, const at::Tensor& example);
+
+  // Handles a call: arguments are taken off the stack, results pushed. Runs below autograd.
+  void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+  // The tensor's value, for outputs and gradients.
+  ValueId read(const at::Tensor& tensor);
+
+  // True for a tensor whose values are there: a constant, not something the program computes.
+  bool is_constant(const at::Tensor& tensor) const;
+
+  void mark_loss(const at::Tensor& loss);
+  struct Loss {
+    at::Tensor tensor;
+    ValueId value;
+    Origin origin;
+  };
+  const std::vector<Loss>& losses() const { return losses_; }
+
+  void begin_backward() { provenance_.begin_backward(); }
+
+  // Takes what is left over: changed states, the graph, the states' host tensors.
+  void finish_states();
+  Graph& graph() { return graph_; }
+  const std::vector<BoundState>& bound_states() const { return bound_states_; }
+
+  // Throws one Error that names every operator for which there is no row.
+  void check_all_known() const;
+
+  // The first refusal. PyTorch's Python front end turns exceptions into its own; this is ours.
+  const std::optional<Error>& refusal() const { return refusal_; }
+
+  void seal() { fakes_.seal(); }
+
+ private:
+  void record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
+  void record_unknown(const c10::OperatorHandle& op, const AtenCall& call,
+                      torch::jit::Stack& stack);
+  bool record_data_movement(const AtenCall& call, torch::jit::Stack& stack);
+  [[noreturn]] void refuse_value(const AtenCall& call);
+  ValueId outside_value(const at::Tensor& whole);
+  ValueId constant_value(const at::Tensor& whole);
+  ValueId operand_value(const CallOperand& operand, std::optional<at::ScalarType> promoted);
+  void write(const at::Tensor& tensor, ValueId value);
+  at::Tensor fresh(const Geometry& geometry, at::ScalarType type, ValueId value);
+
+  std::vector<NamedTensor> named_;
+  std::vector<StateKind> named_kinds_;
+  Graph graph_;
+  Builder builder_;
+  Provenance provenance_;
+  FakeStorages fakes_;
+  StorageVersions versions_;
+  std::vector<BoundState> bound_states_;
+  std::vector<Loss> losses_;
+  std::map<std::string, Origin> unknown_;
+  std::optional<Error> refusal_;
+};
+
+}  // namespace tessera

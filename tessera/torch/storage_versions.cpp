@@ -1,0 +1,107 @@
+#include "tessera/torch/storage_versions.h"
+
+#include "tessera/base/error.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/fake_storage.h"
+
+namespace tessera {
+namespace {
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+bool fills_storage(const at::Tensor& tensor) {
+  const auto elements = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
+  return tensor.numel() == elements && memory_order(geometry_of(tensor)).has_value();
+}
+
+bool row_major(const Geometry& geometry) {
+  return same_elements(geometry, dense(geometry.shape));
+}
+
+}  // namespace
+
+at::Tensor standing_for_storage(const at::Tensor& tensor) {
+  if (fills_storage(tensor)) {
+    return window_over(tensor.storage(), tensor.scalar_type(), geometry_of(tensor));
+  }
+  const auto elements = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
+  return window_over(tensor.storage(), tensor.scalar_type(), dense({elements}));
+}
+
+StorageVersions::Content& StorageVersions::content_of(const at::Tensor& tensor) {
+  const auto* key = storage_of(tensor);
+  auto at = contents_.find(key);
+  if (at == contents_.end()) {
+    const at::Tensor whole = standing_for_storage(tensor);
+    const ValueId value = outside_(whole);
+    at = contents_
+             .emplace(key, Content{value, geometry_of(whole), dtype_of(whole.scalar_type()),
+                                   tensor.storage()})
+             .first;
+  }
+  check(at->second.dtype == dtype_of(tensor.scalar_type()),
+        "a tensor of type {} is looked at as {}; use .to() to convert it",
+        name_of(at->second.dtype), name_of(dtype_of(tensor.scalar_type())));
+  return at->second;
+}
+
+void StorageVersions::make_row_major(Content& content) {
+  if (row_major(content.geometry)) return;
+  const auto order = memory_order(content.geometry);
+  TESSERA_INVARIANT(order, "a storage's content has gaps");
+  content.value = builder_.add("copy", {builder_.permute(content.value, order->dims)});
+  content.geometry = dense(builder_.shape(content.value));
+}
+
+ValueId StorageVersions::read(const at::Tensor& tensor) {
+  Content& content = content_of(tensor);
+  const Geometry window = geometry_of(tensor);
+  if (same_elements(window, content.geometry)) return content.value;
+  if (!row_major(content.geometry)) {
+    // Seen in memory order the content is a permutation of the value: often a view says it all.
+    const auto order = memory_order(content.geometry);
+    Geometry permuted;
+    const Shape& shape = builder_.shape(content.value);
+    const Strides strides = contiguous_strides(shape);
+    for (const int64_t dim : order->dims) {
+      permuted.shape.push_back(shape[static_cast<size_t>(dim)]);
+      permuted.strides.push_back(strides[static_cast<size_t>(dim)]);
+    }
+    if (const auto direct = compose(permuted, window)) {
+      return builder_.view(content.value, direct->shape, direct->strides, direct->offset);
+    }
+    make_row_major(content);
+  }
+  return builder_.view(content.value, window.shape, window.strides, window.offset);
+}
+
+void StorageVersions::define(const at::Tensor& tensor, ValueId value) {
+  TESSERA_INVARIANT(fills_storage(tensor), "a fresh tensor {} has gaps in its storage",
+                    to_string(shape_of(tensor)));
+  contents_.insert_or_assign(storage_of(tensor),
+                             Content{value, geometry_of(tensor), dtype_of(tensor.scalar_type()),
+                                     tensor.storage(), /*written=*/true});
+}
+
+void StorageVersions::write(const at::Tensor& tensor, ValueId value) {
+  const Geometry window = geometry_of(tensor);
+  if (fills_storage(tensor)) {
+    // What was there before is gone, so it need not be read.
+    define(tensor, value);
+    return;
+  }
+  Content& content = content_of(tensor);
+  content.written = true;
+  make_row_major(content);
+  content.value = builder_.add("write_view", {content.value, value},
+                               {{"strides", window.strides}, {"offset", window.offset}});
+}
+
+bool StorageVersions::untouched(const at::Tensor& tensor) const {
+  const auto at = contents_.find(storage_of(tensor));
+  return at == contents_.end() || !at->second.written;
+}
+
+}  // namespace tessera

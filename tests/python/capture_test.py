@@ -1,0 +1,327 @@
+"""What may and may not happen in forward, and that a capture leaves no trace."""
+
+import copy
+import inspect
+
+import poptorch
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from models import BatchNormCNN, batch
+
+
+class Scale(nn.Module):
+    """Trains one weight; `body` is what the test is about."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.5, -2.0, 0.5]))
+        self.register_buffer("steps", torch.zeros(3))
+        self.body = body
+
+    def forward(self, x):
+        y = self.body(self, x * self.weight)
+        return y, poptorch.identity_loss(y, reduction="mean")
+
+
+X = torch.tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, 0.25]])
+
+
+def train(body, x=X):
+    model = Scale(body)
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    return model, executor(x.clone())
+
+
+def check_against_eager(body, x=X):
+    model, (output, loss) = train(body, x)
+    reference = Scale(body)
+    expected, expected_loss = reference(x.clone())
+    torch.testing.assert_close(output, expected.detach())
+    torch.testing.assert_close(loss, expected_loss.detach())
+    expected_loss.backward()
+    with torch.no_grad():
+        expected_weight = Scale(body).weight - 0.1 * reference.weight.grad
+    torch.testing.assert_close(model.weight.detach(), expected_weight)
+    torch.testing.assert_close(model.steps.detach(), reference.steps)
+
+
+def slice_in_place(self, y):
+    y = y.clone()
+    y[:, 1:3].mul_(2)
+    return y
+
+
+def assign_slice(self, y):
+    z = torch.zeros(2, 4)
+    z[:, :3] = y
+    z[0, 3] = 7.0
+    return z
+
+
+def transposed_view(self, y):
+    return (y.t().contiguous().view(-1)[1:5] * 3).relu_()
+
+
+def buffer_counts(self, y):
+    self.steps += 1
+    self.steps[1].add_(y.detach().sum())
+    return y * self.steps
+
+
+def integers_and_bools(self, y):
+    mask = (y > 0) & (torch.arange(3) < 2)
+    index = torch.tensor([2, 0])
+    return torch.where(mask, y, -y)[:, index] + mask.sum().float()
+
+
+def scalars_promote(self, y):
+    return 2 * y + y.new_tensor(3) / 4 - (torch.arange(3) // 2) * 0.5
+
+
+def detached(self, y):
+    with torch.no_grad():
+        norm = y.norm()
+    return y / norm + y.detach()
+
+
+def expanded(self, y):
+    return y.unsqueeze(1).expand(2, 4, 3).sum(1) + y[:, :1].expand_as(y)
+
+
+def module_reused(self, y):
+    layer = nn.Linear(3, 3, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(3) * 0.5)
+    return layer(torch.tanh(layer(y)))
+
+
+BODIES = [
+    slice_in_place,
+    assign_slice,
+    transposed_view,
+    buffer_counts,
+    integers_and_bools,
+    scalars_promote,
+    detached,
+    expanded,
+    module_reused,
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda b: b.__name__)
+def test_views_and_in_place_operators(body):
+    check_against_eager(body)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        y = self.b(torch.relu(self.a(self.a(x))))
+        return y, F.mse_loss(y, torch.ones_like(y))
+
+
+def test_tied_parameters_and_a_module_used_twice():
+    torch.manual_seed(0)
+    model = Tied()
+    reference = copy.deepcopy(model)
+    eager = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
+    executor = poptorch.trainingModel(
+        model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    )
+    x = torch.randn(8, 4)
+    for _ in range(5):
+        eager.zero_grad()
+        reference(x)[1].backward()
+        eager.step()
+        executor(x)
+    assert model.a.weight is model.b.weight
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        torch.testing.assert_close(ours.detach(), theirs.detach())
+
+
+def test_dropout_draws_anew_on_every_step_and_scales():
+    class Dropped(nn.Module):
+        def forward(self, x):
+            return F.dropout(x, 0.25, training=True)
+
+    executor = poptorch.inferenceModel(Dropped(), poptorch.Options().randomSeed(1))
+    ones = torch.ones(4000)
+    first, second = executor(ones), executor(ones)
+    assert set(first.unique().tolist()) == {0.0, pytest.approx(1 / 0.75)}
+    assert abs((first == 0).float().mean().item() - 0.25) < 0.03
+    assert not torch.equal(first, second)
+    again = poptorch.inferenceModel(Dropped(), poptorch.Options().randomSeed(1))
+    assert torch.equal(again(ones), first)
+
+
+def reads_item(self, y):
+    return y * y.sum().item()
+
+
+def branches(self, y):
+    if y.sum() > 0:
+        return y
+    return -y
+
+
+def calls_numpy(self, y):
+    return y * float(y.detach().numpy()[0, 0])
+
+
+def calls_tolist(self, y):
+    return y * y.detach().tolist()[0][0]
+
+
+
+def masks(self, y):
+    return y[y > 0]
+
+
+
+@pytest.mark.parametrize(
+    "body", [reads_item, branches, calls_numpy, calls_tolist, masks], ids=lambda b: b.__name__
+)
+def test_reading_a_value_is_refused_with_the_line(body):
+    lines, start = inspect.getsourcelines(body)
+    with pytest.raises(poptorch.Error) as error:
+        train(body)
+    assert "capture_test.py" in str(error.value)
+    line = int(str(error.value).split("capture_test.py:")[1].split(":")[0].split(" ")[0])
+    assert start < line < start + len(lines)
+
+
+def test_reading_an_input_or_a_weight_is_refused_too():
+    class Input(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(1))
+
+        def forward(self, x, which):
+            return x * (x if which == "input" else self.w)[0].item()
+
+    for which in ("input", "weight"):
+        with pytest.raises(poptorch.Error, match="looked at the value"):
+            poptorch.inferenceModel(Input())(torch.ones(3), which)
+
+
+def test_print_shows_a_placeholder(capsys):
+    def prints(self, y):
+        print(y, f"{y.sum()}")
+        return y
+
+    train(prints)
+    shown = capsys.readouterr().out
+    assert shown.count("<unavailable>") == 2
+    assert "1.5" not in repr(X * 2) and "tensor([[" in repr(X)  # printing works again
+
+
+def test_values_made_in_forward_may_be_read():
+    def constants(self, y):
+        return y * torch.tensor([1.0, 2.0, 4.0])[2].item() + len(torch.arange(4).tolist())
+
+    check_against_eager(constants)
+
+
+def snapshot(model):
+    return (
+        {k: v.clone() for k, v in model.state_dict().items()},
+        {k: None if p.grad is None else p.grad.clone() for k, p in model.named_parameters()},
+        torch.get_rng_state(),
+        model.training,
+    )
+
+
+def assert_unchanged(model, before):
+    after = snapshot(model)
+    assert all(torch.equal(after[0][k], v) for k, v in before[0].items())
+    for name, grad in before[1].items():
+        assert (grad is None) == (after[1][name] is None)
+        assert grad is None or torch.equal(grad, after[1][name])
+    assert torch.equal(before[2], after[2])
+    assert before[3] == after[3]
+
+
+@pytest.mark.parametrize("with_grad", [False, True])
+def test_capture_leaves_the_module_as_it_was(with_grad):
+    torch.manual_seed(0)
+    model = BatchNormCNN(dropout=0.5).train()
+    x, labels = batch("BatchNormCNN")
+    if with_grad:
+        model(x, labels)[1].backward()
+    before = snapshot(model)
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    executor.compile(x, labels)
+    assert_unchanged(model, before)
+    executor.destroy()
+    model(x, labels)[1].backward()  # still trains eagerly
+
+
+def test_a_forward_that_raises_reaches_the_user_and_leaves_no_trace():
+    class Raises(BatchNormCNN):
+        def forward(self, x, labels=None):
+            super().forward(x, labels)
+            raise KeyError("the user's own")
+
+    torch.manual_seed(0)
+    model = Raises(dropout=0.5).train()
+    inputs = batch("BatchNormCNN")
+    before = snapshot(model)
+    executor = poptorch.trainingModel(model)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="the user's own"):
+            executor(*inputs)
+        assert_unchanged(model, before)
+    assert not executor.isCompiled()
+
+
+def test_leaked_capture_tensors_do_no_harm():
+    leaked = []
+
+    def leaks(self, y):
+        leaked.append(y)
+        return y
+
+    train(leaks)
+    assert leaked[0].shape == (2, 3)
+    (leaked[0] + 1).sum().item()
+
+
+def test_missing_operators_are_named_together():
+    def unknown(self, y):
+        return torch.special.i1(y) + torch.erfinv(y)
+
+    with pytest.raises(poptorch.Error) as error:
+        train(unknown)
+    message = str(error.value)
+    assert "aten::special_i1" in message and "aten::erfinv" in message
+    assert "capture_test.py" in message
+
+
+def test_input_changed_in_place_is_written_back():
+    class Changes(nn.Module):
+        def forward(self, x):
+            x += 1
+            return x * 2
+
+    x = torch.zeros(4, 2)
+    options = poptorch.Options().deviceIterations(2)
+    assert torch.equal(poptorch.inferenceModel(Changes(), options)(x), torch.full((4, 2), 2.0))
+    assert torch.equal(x, torch.ones(4, 2))
+
+
+def test_nodes_carry_file_line_and_module():
+    model = BatchNormCNN().train()
+    executor = poptorch.trainingModel(model)
+    executor.compile(*batch("BatchNormCNN"))
+    text = executor._core.graph_text()
+    conv = next(line for line in text.splitlines() if "= conv(" in line)
+    assert 'models.py"' in conv and 'in "conv1"' in conv
+    backward = [line for line in text.splitlines() if "conv_weight_grad(" in line]
+    assert backward and all("backward" in b and "models.py" in b for b in backward)
