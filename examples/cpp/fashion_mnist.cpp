@@ -86,7 +86,8 @@ void add_options(CLI::App& app, Settings& settings) {
   const auto count = CLI::Range(int64_t{1}, int64_t{1'000'000}).description("");
   const auto any_seed = CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("");
 
-  app.add_option("--data", settings.data, "Where the data set's four idx files are")
+  app.add_option("--data", settings.data,
+                 "Where the data set's four idx files are (also: TESSERA_FASHION_MNIST)")
       ->type_name("FOLDER")
       ->default_str(settings.data.string());
   app.add_option("--output", settings.output, "Where weights and pictures go; created if missing")
@@ -183,8 +184,12 @@ void save_picture(const Picture& picture, const fs::path& path) {
 
 void save_samples(const ImageSet& set, const fs::path& path) {
   std::vector<GreyImage> images;
-  for (int64_t i = 0; i < std::min<int64_t>(set.count, 15); ++i) images.push_back(image_at(set, i));
-  save_picture(draw_sample_images(images, set.labels, class_names), path);
+  std::vector<uint8_t> labels;
+  for (int64_t i = 0; i < std::min<int64_t>(set.count, 15); ++i) {
+    images.push_back(image_at(set, i));
+    labels.push_back(set.labels[static_cast<size_t>(i)]);
+  }
+  save_picture(draw_sample_images(images, labels, class_names), path);
 }
 
 Model load_model(const fs::path& weights) {
@@ -349,10 +354,10 @@ int complain(const char* sentence) {
 int main(int argc, char** argv) {
   Settings settings;
   CLI::App app(
-      "Trains a small convolutional network on Fashion-MNIST as one static program, measures how "
-      "well it tells ten kinds of clothes apart, and classifies a picture of your own.\n"
-      "Writes classifier.pth (torch.load reads it), sample_images.png, confusion_matrix.png and, "
-      "for --image, image_before_after.png.\n");
+      "Trains a small convolutional network on Fashion-MNIST as one static program, measures how\n"
+      "well it tells ten kinds of clothes apart, and classifies a picture of your own. Writes\n"
+      "classifier.pth (torch.load reads it), sample_images.png, confusion_matrix.png and, for\n"
+      "--image, image_before_after.png.\n");
   app.footer(
       "Examples:\n"
       "  fashion_mnist --output results --image trousers.jpg\n"

@@ -74,9 +74,9 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
     : purpose_(purpose),
       model_(std::move(model)),
       options_(options),
-      optimizer_(optimizer                       ? std::move(*optimizer)
+      optimizer_(optimizer                      ? std::move(*optimizer)
                  : purpose == Purpose::training ? default_optimizer(model_)
-                                                 : Optimizer(std::vector<OptimizerGroup>{})),
+                                                : Optimizer(std::vector<OptimizerGroup>{})),
       rng_(initial_rng(options_)) {
   check_options(purpose_, options_);
   options_.freeze();
@@ -241,9 +241,8 @@ std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
     for (const ChangedInput& changed : changed_inputs_) {
       if (changed.graph_output == i) output.mode = OutputMode::all;
     }
-    const int64_t kept =
-        outputs_kept(output.mode, output.period, request.device_iterations,
-                     request.gradient_accumulation);
+    const int64_t kept = outputs_kept(output.mode, output.period, request.device_iterations,
+                                      request.gradient_accumulation);
     results.push_back(at::empty(stacked(types[i].type.shape, kept),
                                 at::TensorOptions(scalar_type_of(types[i].type.dtype))));
     output.data = bytes_of(results.back()).data();

@@ -174,7 +174,8 @@ inline bool isRunningOnIpu() { return is_capturing(); }
 
 enum class LossReduction { sum = 0, mean = 1, none = 2 };
 
-// Reduces `x` and marks the result as the loss to train on. Outside a wrapped model it only reduces.
+// Reduces `x` and marks the result as the loss to train on. Outside a wrapped model it only
+// reduces.
 at::Tensor identity_loss(const at::Tensor& x, LossReduction reduction);
 
 }  // namespace tessera

@@ -1,5 +1,4 @@
 #include "tessera/base/error.h"
-
 #include "tessera/bindings/bindings.h"
 
 namespace py = pybind11;

@@ -107,8 +107,7 @@ void bind_executor(py::module_& module) {
       .def_property_readonly("options", &Executor::options,
                              py::return_value_policy::reference_internal)
       .def("graph_text", [](const Executor& self) { return print(self.executable().graph()); })
-      .def("plan_text",
-           [](const Executor& self) { return cpu::print(self.executable().plan()); });
+      .def("plan_text", [](const Executor& self) { return cpu::print(self.executable().plan()); });
 
   module.def("is_capturing", &is_capturing);
   module.def("push_module", &push_module);

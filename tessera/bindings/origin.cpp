@@ -1,9 +1,10 @@
-#include <frameobject.h>
-
 #include <unordered_map>
 #include <vector>
 
 #include "tessera/bindings/bindings.h"
+
+// After Python.h, which bindings.h brings.
+#include <frameobject.h>
 
 namespace py = pybind11;
 
@@ -47,16 +48,15 @@ Origin python_origin() {
       reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
   while (frame) {
     auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    const auto code = py::reinterpret_steal<py::object>(
-        reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    const auto code =
+        py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     auto file = code.attr("co_filename").cast<std::string>();
     if (!is_ours(file)) {
       origin.file = std::move(file);
       origin.line = PyFrame_GetLineNumber(raw);
       break;
     }
-    frame = py::reinterpret_steal<py::object>(
-        reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
   }
   return origin;
 }

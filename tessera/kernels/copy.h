@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
@@ -15,6 +16,29 @@ void copy(const TensorView& from, const TensorView& to, ThreadPool& pool);
 
 // Writes `value`, converted to its type, to every element of a dense tensor.
 void fill(double value, const TensorView& to, ThreadPool& pool);
+
+inline Shape shape_of(const TensorView& x) { return {x.sizes.begin(), x.sizes.end()}; }
+inline Strides strides_of(const TensorView& x) { return {x.strides.begin(), x.strides.end()}; }
+
+// A tensor in another one's memory, `offset` elements from its start.
+class Window {
+ public:
+  Window(const TensorView& whole, Shape sizes, Strides strides, int64_t offset = 0)
+      : sizes_(std::move(sizes)), strides_(std::move(strides)), view_(whole) {
+    view_.data += offset * static_cast<int64_t>(size_of(whole.dtype));
+    view_.sizes = sizes_;
+    view_.strides = strides_;
+  }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  const TensorView& view() const { return view_; }
+
+ private:
+  Shape sizes_;
+  Strides strides_;
+  TensorView view_;
+};
 
 // A tensor whose elements lie dense and row-major: the given one where it is so already, a copy of
 // it otherwise. The given tensor must outlive it.

@@ -25,7 +25,7 @@ float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
 constexpr float sqrt_half = std::numbers::sqrt2_v<float> / 2;
 constexpr float gelu_cubic = 0.044715F;
-const float gelu_scale = std::sqrt(2 / std::numbers::pi_v<float>);
+constexpr float gelu_scale = 0.7978845608028654F;  // sqrt(2 / pi)
 
 bool approximates(const Attrs& attrs) { return attrs.text("approximate") == "tanh"; }
 
@@ -57,8 +57,13 @@ constexpr auto hardtanh = [](const Attrs& attrs) {
 
 constexpr auto hardtanh_gradient = [](const Attrs& attrs) {
   return [low = value_of(attrs, "min_val"), high = value_of(attrs, "max_val")](float g, float x) {
-    return x <= low || x >= high ? 0.0F : g;
+    return x > low && x < high ? g : 0.0F;
   };
+};
+
+constexpr auto hardswish_gradient = [](float g, float x) {
+  if (x < -3) return 0.0F;
+  return x >= 3 ? g : g * (x / 3 + 0.5F);
 };
 
 constexpr auto elu = [](const Attrs& attrs) {
@@ -74,7 +79,7 @@ constexpr auto elu_gradient = [](const Attrs& attrs) {
   const float negative = value_of(attrs, "alpha") * scale;
   return [=, inner = value_of(attrs, "input_scale"), is_result = attrs.flag("is_result")](float g,
                                                                                           float x) {
-    if (!(x <= 0)) return g * scale;
+    if (x > 0) return g * scale;
     return is_result ? g * inner * (x + negative) : g * inner * negative * std::exp(x * inner);
   };
 };
@@ -133,7 +138,7 @@ constexpr auto softshrink = [](const Attrs& attrs) {
 
 constexpr auto shrink_gradient = [](const Attrs& attrs) {
   return [lambd = value_of(attrs, "lambd")](float g, float x) {
-    return x >= -lambd && x <= lambd ? 0.0F : g;
+    return x < -lambd || x > lambd ? g : 0.0F;
   };
 };
 
@@ -222,6 +227,14 @@ std::vector<Sample> prelu_samples(bool gradient) {
   return samples;
 }
 
+std::vector<Sample> hardtanh_samples() {
+  const Attrs relu6 = {{"min_val", 0.0}, {"max_val", 6.0}};
+  std::vector<Sample> samples = map_samples(Types::floats, 1, {{-8, 8}}, relu6);
+  samples.push_back({{sample(DType::i32, {7}, {-8, 8})}});
+  samples.push_back({{sample(DType::u8, {7}, {0, 9})}, relu6});
+  return samples;
+}
+
 AttrSchema elu_attrs() {
   return {{"alpha", number, 1.0}, {"scale", number, 1.0}, {"input_scale", number, 1.0}};
 }
@@ -230,9 +243,9 @@ AttrSchema elu_backward_attrs() {
   attrs.push_back({"is_result", AttrType::boolean, false});
   return attrs;
 }
-const Attrs selu_like = {{"alpha", 1.5}, {"scale", 1.1}, {"input_scale", 0.7}};
 
 std::vector<OpDef> make_rows() {
+  const Attrs selu_like = {{"alpha", 1.5}, {"scale", 1.1}, {"input_scale", 0.7}};
   using enum Types;
   const AttrSchema bounds = {{"min_val", number, -1.0}, {"max_val", number, 1.0}};
   const AttrSchema slope = {{"negative_slope", number, 0.01}};
@@ -265,7 +278,9 @@ std::vector<OpDef> make_rows() {
                                         "x brought between min_val and max_val",
                                         bounds,
                                         {{}},
-                                        {{"min_val", 0.0}, {"max_val", 6.0}}}),
+                                        {},
+                                        {{"hardtanh", "self | min_val, max_val"}},
+                                        hardtanh_samples()}),
       map_row<floats, 22, 1, elu>(
           {"elu", "self", "x above 0, alpha * (exp(x) - 1) below", elu_attrs(), {{}}, selu_like}),
       map_row<floats, 22, 1, celu>({"celu",
@@ -317,10 +332,8 @@ std::vector<OpDef> make_rows() {
                  const float t = std::tanh(std::log1p(std::exp(x)));
                  return g * (t + x * sigmoid(x) * (1 - t * t));
                }>("mish_backward", "grad_output, self", "gradient of mish"),
-      backward<4, [](float g, float x) { return x < -3   ? 0
-                                                : x <= 3 ? g * (x / 3 + 0.5F)
-                                                         : g; }>(
-          "hardswish_backward", "grad_output, self", "gradient of hardswish"),
+      backward<4, hardswish_gradient>("hardswish_backward", "grad_output, self",
+                                      "gradient of hardswish"),
       backward<2, [](float g, float x) { return std::abs(x) < 3 ? g / 6 : 0; }>(
           "hardsigmoid_backward", "grad_output, self", "gradient of hardsigmoid"),
       map_row<floats, 50, 2, gelu_gradient>(

@@ -303,7 +303,8 @@ std::vector<OpDef> make_rows() {
            .doc = "nearest number of so many decimals",
            .attrs = {{"decimals", AttrType::integer, int64_t{0}}},
            .domains = {whole},
-           .sample_attrs = {{"decimals", int64_t{1}}}}),
+           .sample_attrs = {{"decimals", int64_t{1}}},
+           .aten = {{"round.decimals", "self | decimals"}}}),
       unary<numbers, 1, [](auto x) -> decltype(x) { return std::trunc(x); }>(
           "trunc", "x without its fraction", whole),
       unary<floats, 2, [](float x) { return x - std::trunc(x); }>("frac", "the fraction of x",

@@ -229,7 +229,9 @@ struct LogSumExp {
   Acc start() const { return {}; }
   void step(Acc& acc, float x, int64_t) const { join(acc, {static_cast<double>(x), 1}); }
   void join(Acc& left, const Acc& right) const {
-    if (right.largest == left.largest) {
+    if (is_nan(right.largest)) {
+      left.sum = right.largest;
+    } else if (right.largest == left.largest) {
       left.sum += right.sum;
     } else if (right.largest < left.largest) {
       left.sum += right.sum * std::exp(right.largest - left.largest);
@@ -377,7 +379,8 @@ void run_norm(const KernelCall& call) {
 
 void run_logsumexp(const KernelCall& call) {
   reduce_into<float>(call, LogSumExp{}, [](const LogSumExp::Acc& acc) {
-    return std::isinf(acc.largest) ? acc.largest : acc.largest + std::log(acc.sum);
+    const bool plain = std::isfinite(acc.largest) || is_nan(acc.sum);
+    return plain ? acc.largest + std::log(acc.sum) : acc.largest;
   });
 }
 
@@ -415,7 +418,7 @@ void run_cumsum(const KernelCall& call) {
 using Ints = std::vector<int64_t>;
 
 // Samples with the attributes that the schema knows; a single dimension is the last of the list.
-std::vector<Sample> reduce_samples(const AttrSchema& schema, bool integers, Domain domain = {}) {
+std::vector<Sample> reduce_samples(const AttrSchema& schema, Types types, Domain domain = {}) {
   const auto with = [&](const Ints& list, bool keep) {
     Attrs attrs;
     for (const AttrSpec& spec : schema) {
@@ -440,9 +443,8 @@ std::vector<Sample> reduce_samples(const AttrSchema& schema, bool integers, Doma
     needs_dim |= spec.name == "dim" && !spec.fallback && !spec.optional;
   if (!needs_dim) samples.push_back({{sample(DType::f32, {}, domain)}});
   if (!needs_dim) samples.push_back({{sample(DType::f32, {3, 11}, domain)}});
-  if (!integers) return samples;
   for (const DType type : {DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
-    samples.push_back({{sample(type, {4, 9}, {-6, 6})}, with({1}, false)});
+    if (is_in(types, type)) samples.push_back({{sample(type, {4, 9}, {-6, 6})}, with({1}, false)});
   }
   return samples;
 }
@@ -453,7 +455,7 @@ struct ReduceRow {
   std::vector<AtenSpelling> aten;
   decltype(OpDef::infer) infer;
   decltype(OpDef::cpu) cpu;
-  bool integers = true;
+  Types types = Types::all;
   Domain domain = {};
 };
 
@@ -468,7 +470,7 @@ OpDef reduction(ReduceRow row) {
             .infer = row.infer,
             .cost = reduction_cost,
             .cpu = row.cpu};
-  def.samples = reduce_samples(def.attrs, row.integers, row.domain);
+  def.samples = reduce_samples(def.attrs, row.types, row.domain);
   return def;
 }
 
@@ -507,7 +509,7 @@ std::vector<OpDef> make_rows() {
                  {{"mean", "self | dtype"}, {"mean.dim", along_typed}},
                  infer_floating,
                  run_mean,
-                 false}),
+                 Types::floats}),
       reduction({"prod",
                  "out",
                  "product of the elements",
@@ -515,7 +517,7 @@ std::vector<OpDef> make_rows() {
                  {{"prod", "self | dtype"}, {"prod.dim_int", along_typed}},
                  infer_sum,
                  run_sum<Product>,
-                 true,
+                 Types::all,
                  {0.999, 1.001}}),
       reduction({"amax",
                  "out",
@@ -551,14 +553,16 @@ std::vector<OpDef> make_rows() {
                  {maybe_dim, keepdim},
                  {{"argmax", along}},
                  infer_index,
-                 run_index<1>}),
+                 run_index<1>,
+                 Types::numbers}),
       reduction({"argmin",
                  "out",
                  "where the smallest element is first",
                  {maybe_dim, keepdim},
                  {{"argmin", along}},
                  infer_index,
-                 run_index<-1>}),
+                 run_index<-1>,
+                 Types::numbers}),
       reduction({"any",
                  "out",
                  "whether an element is not zero",
@@ -587,7 +591,7 @@ std::vector<OpDef> make_rows() {
                  {{"var.correction", spread}},
                  infer_floating,
                  run_variance<false>,
-                 false}),
+                 Types::floats}),
       reduction({"std",
                  "out",
                  "standard deviation, over the count less the correction",
@@ -595,7 +599,7 @@ std::vector<OpDef> make_rows() {
                  {{"std.correction", spread}},
                  infer_floating,
                  run_variance<true>,
-                 false}),
+                 Types::floats}),
       reduction({"var_mean",
                  "var, mean",
                  "variance and mean",
@@ -603,7 +607,7 @@ std::vector<OpDef> make_rows() {
                  {{"var_mean.correction", spread}},
                  infer_two_floating,
                  run_variance<false>,
-                 false}),
+                 Types::floats}),
       reduction({"std_mean",
                  "std, mean",
                  "standard deviation and mean",
@@ -611,7 +615,7 @@ std::vector<OpDef> make_rows() {
                  {{"std_mean.correction", spread}},
                  infer_two_floating,
                  run_variance<true>,
-                 false}),
+                 Types::floats}),
       reduction({"norm",
                  "out",
                  "p-norm of the elements",
@@ -623,15 +627,15 @@ std::vector<OpDef> make_rows() {
                   {"linalg_vector_norm", "self | p=ord, dim, keepdim, dtype"}},
                  infer_floating,
                  run_norm,
-                 false}),
+                 Types::floats}),
       reduction({"logsumexp",
                  "out",
                  "logarithm of the sum of exponentials",
-                 list,
+                 {{"dim", AttrType::integers}, keepdim},
                  {{"logsumexp", along}},
                  infer_floating,
                  run_logsumexp,
-                 false}),
+                 Types::floats}),
       reduction({"cumsum",
                  "out",
                  "sums from the front of a dimension up to each element",

@@ -133,7 +133,7 @@ class OptimizerBuilder {
       if (gradient == gradients_.end()) continue;
       builder_.set_place({.file = {}, .module = module_of(name)}, Phase::update);
       auto operands = hyperparameters;
-      operands["param"] = state(name).initial;
+      operands["param"] = state(name).after_micro_batch;  // forward may have changed it
       operands["grad"] = whole_gradient(name, gradient->second);
       add_update(form, group, name, operands);
     }

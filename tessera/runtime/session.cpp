@@ -72,11 +72,10 @@ void Session::check_request(const RunRequest& request) const {
   check(request.device_iterations >= 1 && request.gradient_accumulation >= 1, ErrorKind::value,
         "Device iterations and gradient accumulation must be at least 1, they are {} and {}.",
         request.device_iterations, request.gradient_accumulation);
-  check(request.output_mode != OutputMode::every_n ||
-            (request.output_period >= 1 && request.device_iterations % request.output_period == 0),
-        ErrorKind::value,
-        "The output period must divide the number of device iterations: {} does not divide {}.",
-        request.output_period, request.device_iterations);
+  for (const RequestedOutput& output : request.outputs) {
+    check(output.mode != OutputMode::every_n || output.period >= 1, ErrorKind::value,
+          "The output period must be at least 1, it is {}.", output.period);
+  }
 }
 
 void Session::run_micro_batch(const RunRequest& request, int64_t micro_batch) {
@@ -85,14 +84,15 @@ void Session::run_micro_batch(const RunRequest& request, int64_t micro_batch) {
         i, request.inputs[i] + micro_batch * bytes(executable_->data_inputs()[i].type));
   }
   engine_.run_micro_batch(rng_);
-  keep_outputs(request, micro_batch);
+  for (size_t i = 0; i < request.outputs.size(); ++i) keep_output(request, i, micro_batch);
   ++rng_.step;
 }
 
-void Session::keep_outputs(const RunRequest& request, int64_t micro_batch) {
+void Session::keep_output(const RunRequest& request, size_t index, int64_t micro_batch) {
+  const RequestedOutput& output = request.outputs[index];
   const int64_t accumulation = request.gradient_accumulation;
   int64_t slot = 0;
-  switch (request.output_mode) {
+  switch (output.mode) {
     case OutputMode::all:
       slot = micro_batch;
       break;
@@ -101,22 +101,16 @@ void Session::keep_outputs(const RunRequest& request, int64_t micro_batch) {
       break;
     case OutputMode::every_n: {
       const int64_t iteration = micro_batch / accumulation;
-      if ((iteration + 1) % request.output_period != 0) return;
-      slot = iteration / request.output_period * accumulation + micro_batch % accumulation;
+      if ((iteration + 1) % output.period != 0) return;
+      slot = iteration / output.period * accumulation + micro_batch % accumulation;
       break;
     }
     case OutputMode::sum:
+      if (micro_batch > 0) return add_into(engine_.output(index), output.data);
       break;
   }
-  const bool add = request.output_mode == OutputMode::sum && micro_batch > 0;
-  for (size_t i = 0; i < request.outputs.size(); ++i) {
-    std::byte* to = request.outputs[i] + slot * bytes(executable_->outputs()[i].type);
-    if (add) {
-      add_into(engine_.output(i), to);
-    } else {
-      cpu::copy_dense(engine_.output(i), to, pool_);
-    }
-  }
+  std::byte* to = output.data + slot * bytes(executable_->outputs()[index].type);
+  cpu::copy_dense(engine_.output(index), to, pool_);
 }
 
 void Session::clear_accumulators() {

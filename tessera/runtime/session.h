@@ -26,12 +26,16 @@ enum class OutputMode {
 int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
                      int64_t gradient_accumulation);
 
+struct RequestedOutput {
+  std::byte* data = nullptr;  // room for outputs_kept() values
+  OutputMode mode = OutputMode::all;
+  int64_t period = 1;  // the N of every_n
+};
+
 struct RunRequest {
   int64_t device_iterations = 1, gradient_accumulation = 1;
   std::vector<const std::byte*> inputs;  // per data input: micro-batch i at i * bytes(type)
-  std::vector<std::byte*> outputs;       // per output: room for outputs_kept() values
-  OutputMode output_mode = OutputMode::all;
-  int64_t output_period = 1;  // the N of every_n
+  std::vector<RequestedOutput> outputs;  // per output
 };
 
 class Session {
@@ -62,7 +66,7 @@ class Session {
  private:
   void check_request(const RunRequest& request) const;
   void run_micro_batch(const RunRequest& request, int64_t micro_batch);
-  void keep_outputs(const RunRequest& request, int64_t micro_batch);
+  void keep_output(const RunRequest& request, size_t index, int64_t micro_batch);
   void clear_accumulators();
 
   std::shared_ptr<const Executable> executable_;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <random>
 
 #include "tessera/base/error.h"
@@ -76,18 +76,28 @@ std::unique_ptr<Session> trained_session(int threads = 1) {
   return session;
 }
 
-Results run(Session& session, RunRequest request, const std::vector<float>& x, int64_t skip = 0) {
-  const auto kept =
-      static_cast<size_t>(outputs_kept(request.output_mode, request.output_period,
-                                       request.device_iterations, request.gradient_accumulation));
+struct Wish {
+  int64_t device_iterations = 1, gradient_accumulation = 1;
+  OutputMode mode = OutputMode::all;
+  int64_t period = 1;
+};
+
+Results run(Session& session, const Wish& wish, const std::vector<float>& x, int64_t skip = 0) {
+  const auto kept = static_cast<size_t>(
+      outputs_kept(wish.mode, wish.period, wish.device_iterations, wish.gradient_accumulation));
   Results results;
   results.y.resize(kept * batch * width);
   results.positive.resize(kept * batch * width);
   results.count.resize(kept);
+  RunRequest request;
+  request.device_iterations = wish.device_iterations;
+  request.gradient_accumulation = wish.gradient_accumulation;
   request.inputs = {reinterpret_cast<const std::byte*>(x.data() + skip * batch * width)};
-  request.outputs = {reinterpret_cast<std::byte*>(results.y.data()),
-                     reinterpret_cast<std::byte*>(results.positive.data()),
-                     reinterpret_cast<std::byte*>(results.count.data())};
+  for (void* data :
+       {static_cast<void*>(results.y.data()), static_cast<void*>(results.positive.data()),
+        static_cast<void*>(results.count.data())}) {
+    request.outputs.push_back({static_cast<std::byte*>(data), wish.mode, wish.period});
+  }
   session.run(request);
   results.w = state_of(session, 0);
   results.sum = state_of(session, 1);
@@ -111,8 +121,7 @@ TEST(Session, KnowsWhatGoesInAndOut) {
 
 TEST(Session, RunsTheUpdateOnceForAllAccumulationSteps) {
   auto session = trained_session();
-  const Results all =
-      run(*session, {.device_iterations = 1, .gradient_accumulation = 3}, six_micro_batches());
+  const Results all = run(*session, {1, 3}, six_micro_batches());
   // By hand, in double.
   const auto w = random_values(width * width, 1);
   std::vector<double> sum(width * width, 0);
@@ -135,13 +144,11 @@ TEST(Session, RunsTheUpdateOnceForAllAccumulationSteps) {
 
 TEST(Session, DeviceIterationsAreTheSameAsSeveralRuns) {
   auto at_once = trained_session();
-  const Results all =
-      run(*at_once, {.device_iterations = 3, .gradient_accumulation = 2}, six_micro_batches());
+  const Results all = run(*at_once, {3, 2}, six_micro_batches());
   auto step_by_step = trained_session();
   Results last;
   for (int64_t i = 0; i < 3; ++i) {
-    last = run(*step_by_step, {.device_iterations = 1, .gradient_accumulation = 2},
-               six_micro_batches(), 2 * i);
+    last = run(*step_by_step, {1, 2}, six_micro_batches(), 2 * i);
   }
   EXPECT_EQ(all.w, last.w);
   EXPECT_EQ(all.seen, last.seen);
@@ -150,7 +157,7 @@ TEST(Session, DeviceIterationsAreTheSameAsSeveralRuns) {
 }
 
 TEST(Session, HasTheSameBitsForAnyNumberOfThreads) {
-  const RunRequest request{.device_iterations = 3, .gradient_accumulation = 2};
+  const Wish request{3, 2};
   auto one = trained_session();
   const Results expected = run(*one, request, six_micro_batches());
   for (const int threads : {2, 3}) {
@@ -160,29 +167,29 @@ TEST(Session, HasTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(Session, OutputModesKeepWhatTheyPromise) {
-  const RunRequest request{.device_iterations = 3, .gradient_accumulation = 2};
+  const Wish request{3, 2};
   auto session = trained_session();
   const Results all = run(*session, request, six_micro_batches());
   const size_t one = batch * width;
   ASSERT_EQ(all.y.size(), 6 * one);
 
-  RunRequest last = request;
-  last.output_mode = OutputMode::final_value;
+  Wish last = request;
+  last.mode = OutputMode::final_value;
   const Results final_value = run(*trained_session(), last, six_micro_batches());
   EXPECT_EQ(final_value.y, std::vector<float>(all.y.end() - one, all.y.end()));
   EXPECT_EQ(final_value.count, std::vector<int32_t>{6});
 
-  RunRequest third = request;
-  third.output_mode = OutputMode::every_n;
-  third.output_period = 3;
+  Wish third = request;
+  third.mode = OutputMode::every_n;
+  third.period = 3;
   const Results every_third = run(*trained_session(), third, six_micro_batches());
   EXPECT_EQ(every_third.y, std::vector<float>(all.y.end() - 2 * one, all.y.end()));
   EXPECT_EQ(every_third.count, (std::vector<int32_t>{5, 6}));
-  third.output_period = 1;
+  third.period = 1;
   EXPECT_EQ(run(*trained_session(), third, six_micro_batches()), all);
 
-  RunRequest added = request;
-  added.output_mode = OutputMode::sum;
+  Wish added = request;
+  added.mode = OutputMode::sum;
   const Results sum = run(*trained_session(), added, six_micro_batches());
   EXPECT_EQ(sum.count, std::vector<int32_t>{21});
   for (size_t i = 0; i < one; ++i) {
@@ -197,12 +204,90 @@ TEST(Session, OutputModesKeepWhatTheyPromise) {
   }
 }
 
-TEST(Session, AnOutputPeriodMustDivideTheIterations) {
-  auto session = trained_session();
-  RunRequest request{.device_iterations = 3, .gradient_accumulation = 2};
-  request.output_mode = OutputMode::every_n;
-  request.output_period = 2;
-  EXPECT_THROW(run(*session, request, six_micro_batches()), Error);
+TEST(Session, APeriodThatDoesNotDivideLeavesTheRestOut) {
+  EXPECT_EQ(outputs_kept(OutputMode::every_n, 2, 3, 2), 2);
+  const Results second =
+      run(*trained_session(), {3, 2, OutputMode::every_n, 2}, six_micro_batches());
+  EXPECT_EQ(second.count, (std::vector<int32_t>{3, 4}));
+}
+
+// Batch norm's running statistics change in place before the loss refuses a label.
+TEST(Session, AnErrorLeavesParametersAloneAndTheSessionUsable) {
+  Graph graph;
+  Builder build(graph);
+  const ValueId label = graph.add_input(InputKind::data, "label", {DType::i32, {2}});
+  const ValueId w = graph.add_state(StateKind::parameter, "w", {DType::f32, {2, 3}});
+  const ValueId sum = graph.add_state(StateKind::accumulator, "sum", {DType::f32, {2, 3}});
+  const ValueId total = build.add("add", {sum, w});
+  graph.states()[1].after_micro_batch = total;
+  const auto losses = build.add_all("nll_loss_forward", {w, label, {}},
+                                    {{"reduction", int64_t{1}}, {"ignore_index", int64_t{-100}}});
+  graph.add_output("loss", losses[0]);
+  build.set_place({"model.py", 7, "", false}, Phase::update);
+  graph.states()[0].after_update = build.add("neg", {total});
+  graph.states()[1].after_update =
+      build.add("fill", {}, {{"shape", Shape{2, 3}}, {"value", 0.0}, {"dtype", DType::f32}});
+
+  Session session(compile(graph), 2);
+  const std::vector<float> before = {1, 2, 3, 4, 5, 6};
+  session.write_state(0, bytes_of(before));
+  std::vector<int32_t> labels = {0, 1, 0, 7};
+  float loss = 0;
+  RunRequest request;
+  request.gradient_accumulation = 2;
+  request.inputs = {reinterpret_cast<const std::byte*>(labels.data())};
+  request.outputs = {{reinterpret_cast<std::byte*>(&loss), OutputMode::sum, 1}};
+  EXPECT_THROW(session.run(request), Error);
+  EXPECT_EQ(state_of(session, 0), before);
+  EXPECT_EQ(state_of(session, 1), std::vector<float>(6, 0));
+
+  labels.back() = 2;
+  session.run(request);
+  EXPECT_EQ(loss, -(1 + 5) / 2.0F - (1 + 6) / 2.0F);
+  EXPECT_EQ(state_of(session, 0), (std::vector<float>{-2, -4, -6, -8, -10, -12}));
+}
+
+// The rows for training write their states where they lie.
+TEST(Session, OptimizerAndStatisticsWorkInPlace) {
+  Graph graph;
+  Builder build(graph);
+  const auto scalar = [&](const char* name) {
+    return graph.add_input(InputKind::hyperparameter, name, {DType::f32, {}});
+  };
+  const TensorType type{DType::f32, {3}};
+  const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {4, 3, 2, 2}});
+  const ValueId w = graph.add_state(StateKind::parameter, "w", type);
+  const ValueId velocity = graph.add_state(StateKind::optimizer, "velocity", type);
+  const ValueId mean = graph.add_state(StateKind::buffer, "mean", type);
+  const ValueId var = graph.add_state(StateKind::buffer, "var", type);
+  const auto norm = build.add_all("batch_norm", {x, w, {}, mean, var},
+                                  {{"training", true}, {"momentum", 0.1}, {"eps", 1e-5}});
+  graph.add_output("y", norm[0]);
+  graph.states()[2].after_micro_batch = graph.states()[2].after_update = norm[3];
+  graph.states()[3].after_micro_batch = graph.states()[3].after_update = norm[4];
+  build.set_place({}, Phase::update);
+  const auto next = build.add_all(
+      "sgd",
+      {w, norm[1], velocity, {}, scalar("lr"), scalar("m"), scalar("damp"), scalar("decay")});
+  graph.states()[0].after_update = next[0];
+  graph.states()[1].after_update = next[1];
+
+  const auto executable = compile(std::move(graph));
+  for (const cpu::Call& call : executable->plan().calls) EXPECT_NE(call.op, "copy");
+  Session session(executable, 1);
+  session.write_state(0, bytes_of(std::vector<float>{1, 1, 1}));
+  session.set_hyperparameter(0, 0.5F);
+  session.set_hyperparameter(1, 0.9F);
+  std::vector<float> input(48), output(48);
+  for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i / 4 % 3);
+  RunRequest request;
+  request.inputs = {reinterpret_cast<const std::byte*>(input.data())};
+  request.outputs = {{reinterpret_cast<std::byte*>(output.data())}};
+  session.run(request);
+  // Every channel is its own mean: 0, 1, 2.
+  EXPECT_EQ(state_of(session, 2), (std::vector<float>{0, 0.1F, 0.2F}));
+  EXPECT_EQ(state_of(session, 0), (std::vector<float>{1, 0.5F, 0}));
+  EXPECT_EQ(state_of(session, 1), (std::vector<float>{0, 1, 2}));
 }
 
 TEST(Session, StatesMustHaveTheirSize) {

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/cpp_origin.h"
 #include "tessera/torch/dispatch.h"
 
 namespace tessera {
@@ -163,7 +164,8 @@ Capture capture(const CaptureRequest& request) {
   const std::lock_guard lock(one_at_a_time);
   const KeepGradients gradients(request.parameters);
   const KeepRandomState random_state;
-  Recorder recorder(request.parameters, request.buffers, request.locate);
+  Recorder recorder(request.parameters, request.buffers,
+                    request.locate ? request.locate : cpp_origin);
 
   Capture result;
   std::vector<at::Tensor> inputs, outputs;

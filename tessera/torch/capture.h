@@ -27,7 +27,7 @@ struct CaptureRequest {
   std::vector<NamedTensor> example_inputs;  // one micro-batch; only types and shapes matter
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
   bool training = false;
-  std::function<Origin()> locate;  // where the user's code is now; may be empty
+  std::function<Origin()> locate;  // where the user's code is now; empty: asks the C++ stack
 };
 
 struct CapturedOutput {

@@ -10,16 +10,15 @@ namespace {
 void ignore_error(void*, const char*, int) {}
 
 backtrace_state* symbols() {
-  static backtrace_state* state = backtrace_create_state(nullptr, /*threaded=*/1, ignore_error,
-                                                         nullptr);
+  static backtrace_state* state =
+      backtrace_create_state(nullptr, /*threaded=*/1, ignore_error, nullptr);
   return state;
 }
 
 // Code that runs between the user's forward and us.
 bool is_library_code(std::string_view file) {
-  for (const std::string_view part :
-       {"/include/torch/", "/include/ATen/", "/include/c10/", "/c++/", "/tessera/torch/",
-        "/tessera/api/", "/include/tessera/"}) {
+  for (const std::string_view part : {"/include/torch/", "/include/ATen/", "/include/c10/", "/c++/",
+                                      "/tessera/torch/", "/tessera/api/", "/include/tessera/"}) {
     if (file.find(part) != std::string_view::npos) return true;
   }
   return false;

@@ -1,5 +1,5 @@
-// Where a C++ program is, for models written in C++: file and line of the innermost frame outside of
-// libtorch and Tessera, as far as the program's debug information tells (-g1 is enough).
+// Where a C++ program is, for models written in C++: file and line of the innermost frame outside
+// of libtorch and Tessera, as far as the program's debug information tells (-g1 is enough).
 #pragma once
 
 #include "tessera/ir/graph.h"

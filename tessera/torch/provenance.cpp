@@ -29,9 +29,8 @@ void node_ends(const at::RecordFunction&, at::ObserverContext*) {
 Provenance::Provenance(std::function<Origin()> locate) : locate_(std::move(locate)) {
   running_nodes = &running_;
   last_finished_node = &last_finished_;
-  callback_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(node_begins, node_ends)
-          .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(node_begins, node_ends)
+                                             .scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 Provenance::~Provenance() {
@@ -40,12 +39,15 @@ Provenance::~Provenance() {
   last_finished_node = nullptr;
 }
 
+void Provenance::name_module(const std::string& path) {
+  if (!backward_ && !forward_.empty()) forward_.back().origin.module = path;
+}
+
 Origin Provenance::origin() {
   if (!backward_) {
     Origin origin = locate_ ? locate_() : Origin{};
     // The node that will differentiate this operator is numbered just before its kernel runs.
-    forward_.push_back(
-        {static_cast<int64_t>(at::sequence_number::peek()) - 1, origin});
+    forward_.push_back({static_cast<int64_t>(at::sequence_number::peek()) - 1, origin});
     return origin;
   }
   const int64_t sequence = running_.empty() ? last_finished_ : running_.back();

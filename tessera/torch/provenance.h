@@ -25,6 +25,9 @@ class Provenance {
   // The origin of the operator that is being recorded.
   Origin origin();
 
+  // Completes the newest forward operator, where the front end cannot tell which module runs.
+  void name_module(const std::string& path);
+
  private:
   struct ForwardOp {
     int64_t sequence;
@@ -33,9 +36,9 @@ class Provenance {
 
   std::function<Origin()> locate_;
   bool backward_ = false;
-  std::vector<ForwardOp> forward_;    // sequence numbers never fall
-  std::vector<int64_t> running_;      // autograd nodes being evaluated, innermost last
-  int64_t last_finished_ = -1;        // fan-out sums run after their node
+  std::vector<ForwardOp> forward_;  // sequence numbers never fall
+  std::vector<int64_t> running_;    // autograd nodes being evaluated, innermost last
+  int64_t last_finished_ = -1;      // fan-out sums run after their node
   at::CallbackHandle callback_ = 0;
 };
 

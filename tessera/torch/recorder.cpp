@@ -23,9 +23,9 @@ const Names undeclared_views = {"_unsafe_view", "unsafe_split.Tensor", "unsafe_s
                                 "lift"};
 
 // Use only the sizes of their tensor argument; the values they make are known now.
-const Names constants_like = {"empty_like", "new_empty",  "new_empty_strided", "zeros_like",
-                              "ones_like",  "full_like",  "new_zeros",         "new_ones",
-                              "new_full"};
+const Names constants_like = {"empty_like", "new_empty", "new_empty_strided",
+                              "zeros_like", "ones_like", "full_like",
+                              "new_zeros",  "new_ones",  "new_full"};
 
 bool is_view(const c10::OperatorHandle& op, const AtenCall& call) {
   if (op.hasTag(at::Tag::inplace_view) || undeclared_views.contains(call.overload())) return true;
@@ -90,7 +90,7 @@ Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor>
                    std::function<Origin()> locate)
     : builder_(graph_),
       provenance_(std::move(locate)),
-      versions_(builder_, [this](const at::Tensor& whole) { return outside_value(whole); }) {
+      versions_(builder_, [this](const at::Tensor& tensor) { return outside_value(tensor); }) {
   for (auto& parameter : parameters) {
     named_.push_back(std::move(parameter));
     named_kinds_.push_back(StateKind::parameter);
@@ -115,21 +115,41 @@ at::Tensor Recorder::fresh(const Geometry& geometry, at::ScalarType type, ValueI
   return tensor;
 }
 
-// A storage nobody told us of: a weight, or a tensor that was there before and is a constant.
-ValueId Recorder::outside_value(const at::Tensor& whole) {
-  for (size_t i = 0; i < named_.size(); ++i) {
-    if (named_[i].tensor.storage().unsafeGetStorageImpl() !=
-        whole.storage().unsafeGetStorageImpl()) {
-      continue;
-    }
-    // The first name wins: tied parameters are one state.
-    const at::Tensor host = standing_for_storage(named_[i].tensor);
-    TensorType type = type_of(host);
-    type.dtype = narrowed(type.dtype);
-    bound_states_.push_back({named_[i].name, named_kinds_[i], host});
-    return graph_.add_state(named_kinds_[i], named_[i].name, type);
+const NamedTensor* Recorder::find_named(const at::Tensor& tensor) const {
+  for (const NamedTensor& named : named_) {
+    if (named.tensor.storage().is_alias_of(tensor.storage())) return &named;
   }
-  return constant_value(whole);
+  return nullptr;
+}
+
+// C++ modules do not say when they run; the weights an operator uses tell whose it is.
+void Recorder::place_by_weights(const MatchedCall& matched) {
+  if (!builder_.origin().module.empty()) return;
+  for (const CallOperand& operand : matched.operands) {
+    const NamedTensor* weight = operand.tensor.defined() ? find_named(operand.tensor) : nullptr;
+    if (!weight || weight->name.find('.') == std::string::npos) continue;
+    Origin origin = builder_.origin();
+    origin.module = weight->name.substr(0, weight->name.rfind('.'));
+    provenance_.name_module(origin.module);
+    builder_.set_place(std::move(origin), Phase::micro_batch);
+    return;
+  }
+}
+
+// A storage nobody told us of: a weight, or a tensor that was there before and is a constant.
+StorageVersions::Found Recorder::outside_value(const at::Tensor& tensor) {
+  const NamedTensor* named = find_named(tensor);
+  if (!named) {
+    const at::Tensor whole = standing_for_storage(tensor);
+    return {constant_value(whole), geometry_of(whole)};
+  }
+  // The first name wins: tied parameters are one state.
+  const StateKind kind = named_kinds_[static_cast<size_t>(named - named_.data())];
+  const at::Tensor host = standing_for_storage(named->tensor);
+  TensorType type = type_of(host);
+  type.dtype = narrowed(type.dtype);
+  bound_states_.push_back({named->name, kind, host});
+  return {graph_.add_state(kind, named->name, type), geometry_of(host)};
 }
 
 ValueId Recorder::constant_value(const at::Tensor& whole) {
@@ -145,8 +165,7 @@ ValueId Recorder::constant_value(const at::Tensor& whole) {
   const size_t size = size_of(dtype);
   const size_t byte_count = static_cast<size_t>(values.numel()) * size;
   const Shape shape = shape_of(whole);
-  const bool splat =
-      byte_count > 0 && std::memcmp(data, data + size, byte_count - size) == 0;
+  const bool splat = byte_count > 0 && std::memcmp(data, data + size, byte_count - size) == 0;
   if (splat || byte_count == 0) {
     const double value = byte_count == 0 ? 0 : values.flatten()[0].item().toDouble();
     return builder_.add("fill", {}, {{"shape", shape}, {"value", value}, {"dtype", dtype}});
@@ -160,12 +179,7 @@ ValueId Recorder::read(const at::Tensor& tensor) { return versions_.read(tensor)
 
 bool Recorder::is_constant(const at::Tensor& tensor) const {
   if (!tensor.storage().data() && tensor.numel() > 0) return false;
-  for (const auto& named : named_) {
-    if (named.tensor.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl()) {
-      return false;
-    }
-  }
-  return versions_.untouched(tensor);
+  return !find_named(tensor) && versions_.untouched(tensor);
 }
 
 void Recorder::write(const at::Tensor& tensor, ValueId value) {
@@ -192,7 +206,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
   if (value_free && !random) {
     // Its result is known now. A constant becomes part of the graph when something reads it.
-    const bool unset = call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
+    const bool unset =
+        call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
     run_on(c10::DispatchKey::CPU, op, stack);
     if (!stack.back().isTensor()) return;
     const at::Tensor& made = stack.back().toTensor();
@@ -266,6 +281,7 @@ ValueId Recorder::operand_value(const CallOperand& operand,
 void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                           torch::jit::Stack& stack) {
   const OpDef& row = *matched.op;
+  place_by_weights(matched);
   const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
 
   std::optional<at::ScalarType> promoted;
@@ -429,8 +445,8 @@ void Recorder::finish_states() {
     const ValueId value = versions_.read(whole);
     if (!graph_.find_state(named.name)) {
       // Written but never read: tied names share the state of the first, which has it already.
-      const bool tied = std::any_of(
-          bound_states_.begin(), bound_states_.end(), [&](const BoundState& bound) {
+      const bool tied =
+          std::any_of(bound_states_.begin(), bound_states_.end(), [&](const BoundState& bound) {
             return bound.host.storage().is_alias_of(whole.storage());
           });
       if (tied) continue;

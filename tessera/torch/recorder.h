@@ -76,11 +76,14 @@ class Recorder {
                       torch::jit::Stack& stack);
   bool record_data_movement(const AtenCall& call, torch::jit::Stack& stack);
   [[noreturn]] void refuse_value(const AtenCall& call);
-  ValueId outside_value(const at::Tensor& whole);
+  StorageVersions::Found outside_value(const at::Tensor& tensor);
   ValueId constant_value(const at::Tensor& whole);
   ValueId operand_value(const CallOperand& operand, std::optional<at::ScalarType> promoted);
   void write(const at::Tensor& tensor, ValueId value);
+  void place_by_weights(const MatchedCall& matched);
   at::Tensor fresh(const Geometry& geometry, at::ScalarType type, ValueId value);
+
+  const NamedTensor* find_named(const at::Tensor& tensor) const;
 
   std::vector<NamedTensor> named_;
   std::vector<StateKind> named_kinds_;

@@ -16,9 +16,7 @@ bool fills_storage(const at::Tensor& tensor) {
   return tensor.numel() == elements && memory_order(geometry_of(tensor)).has_value();
 }
 
-bool row_major(const Geometry& geometry) {
-  return same_elements(geometry, dense(geometry.shape));
-}
+bool row_major(const Geometry& geometry) { return same_elements(geometry, dense(geometry.shape)); }
 
 }  // namespace
 
@@ -34,11 +32,10 @@ StorageVersions::Content& StorageVersions::content_of(const at::Tensor& tensor) 
   const auto* key = storage_of(tensor);
   auto at = contents_.find(key);
   if (at == contents_.end()) {
-    const at::Tensor whole = standing_for_storage(tensor);
-    const ValueId value = outside_(whole);
+    Found found = outside_(tensor);
     at = contents_
-             .emplace(key, Content{value, geometry_of(whole), dtype_of(whole.scalar_type()),
-                                   tensor.storage()})
+             .emplace(key, Content{found.value, std::move(found.geometry),
+                                   dtype_of(tensor.scalar_type()), tensor.storage()})
              .first;
   }
   check(at->second.dtype == dtype_of(tensor.scalar_type()),

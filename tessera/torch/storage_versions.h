@@ -15,9 +15,13 @@ namespace tessera {
 
 class StorageVersions {
  public:
-  // `outside` makes a value for the content of a storage that is seen for the first time. It gets
-  // the tensor that should stand for the storage: it fills it without gaps.
-  using Outside = std::function<ValueId(const at::Tensor&)>;
+  // What a storage holds that is seen for the first time: a value, and how its elements lie in the
+  // storage, without gaps or overlap.
+  struct Found {
+    ValueId value;
+    Geometry geometry;
+  };
+  using Outside = std::function<Found(const at::Tensor&)>;
 
   StorageVersions(Builder& builder, Outside outside)
       : builder_(builder), outside_(std::move(outside)) {}

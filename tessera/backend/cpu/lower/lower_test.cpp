@@ -49,8 +49,15 @@ void expect_no_live_overlap(const Plan& plan) {
   }
 }
 
+// Both sides with reference kernels, so that bits can be compared.
+struct ReferenceKernelsOnly {
+  ReferenceKernelsOnly() { setenv("TESSERA_DISABLE_KERNELS", "onednn_matmul", 1); }
+  ~ReferenceKernelsOnly() { unsetenv("TESSERA_DISABLE_KERNELS"); }
+};
+
 // Runs the plan and the plain interpretation side by side and expects the same bits everywhere.
 void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
+  const ReferenceKernelsOnly reference;
   const Plan plan = lower(graph);
   SCOPED_TRACE(print(plan));
   expect_no_live_overlap(plan);
@@ -281,13 +288,10 @@ Graph random_graph(uint32_t seed) {
 }
 
 TEST(Lower, RandomGraphsMeanTheSame) {
-  // The reference kernels on both sides, so that bits can be compared.
-  setenv("TESSERA_DISABLE_KERNELS", "onednn_matmul", 1);
   for (uint32_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     expect_same(random_graph(seed));
   }
-  unsetenv("TESSERA_DISABLE_KERNELS");
 }
 
 }  // namespace

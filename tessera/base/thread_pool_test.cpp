@@ -1,0 +1,84 @@
+#include "tessera/base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+TEST(ThreadPool, EveryPieceRunsOnce) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
+    for (const int64_t pieces : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(pieces));
+      pool.run(pieces, [&](int64_t piece) { ++runs[static_cast<size_t>(piece)]; });
+      for (const auto& count : runs) EXPECT_EQ(count, 1);
+    }
+  }
+}
+
+TEST(ThreadPool, RangesAreCutByTheGrainAlone) {
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> cuts;
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::mutex mutex;
+    std::vector<std::pair<int64_t, int64_t>> ranges;
+    pool.run_ranges(25, 10, [&](int64_t begin, int64_t end) {
+      const std::lock_guard lock(mutex);
+      ranges.emplace_back(begin, end);
+    });
+    std::sort(ranges.begin(), ranges.end());
+    cuts.push_back(ranges);
+  }
+  EXPECT_EQ(cuts[0], (std::vector<std::pair<int64_t, int64_t>>{{0, 10}, {10, 20}, {20, 25}}));
+  EXPECT_EQ(cuts[1], cuts[0]);
+}
+
+TEST(ThreadPool, NothingToDoCallsNothing) {
+  ThreadPool pool(2);
+  pool.run_ranges(0, 10, [](int64_t, int64_t) { FAIL(); });
+  pool.run(-1, [](int64_t) { FAIL(); });
+}
+
+TEST(ThreadPool, ExceptionArrivesAndPoolGoesOn) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_THROW(pool.run(100,
+                          [](int64_t piece) {
+                            if (piece % 10 == 3) fail(ErrorKind::runtime, "piece {}", piece);
+                          }),
+                 Error);
+    std::atomic<int64_t> sum{0};
+    pool.run(100, [&](int64_t piece) { sum += piece; });
+    EXPECT_EQ(sum, 4950);
+  }
+}
+
+TEST(ThreadPool, ManySmallJobsInARow) {
+  ThreadPool pool(4);
+  std::vector<int64_t> values(64);
+  for (int job = 0; job < 2000; ++job) {
+    pool.run(64, [&](int64_t piece) { values[static_cast<size_t>(piece)] += piece; });
+  }
+  EXPECT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), 2016 * 2000);
+}
+
+TEST(ThreadPool, DefaultCountComesFromTheEnvironment) {
+  setenv("TESSERA_NUM_THREADS", "3", 1);
+  EXPECT_EQ(default_thread_count(), 3);
+  for (const char* wrong : {"0", "three", "2x", "-1", "100000"}) {
+    setenv("TESSERA_NUM_THREADS", wrong, 1);
+    EXPECT_THROW(default_thread_count(), Error) << wrong;
+  }
+  unsetenv("TESSERA_NUM_THREADS");
+  EXPECT_GE(default_thread_count(), 1);
+}
+
+}  // namespace
+}  // namespace tessera

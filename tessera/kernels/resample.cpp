@@ -1,0 +1,151 @@
+#include "tessera/kernels/resample.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/copy.h"
+
+namespace tessera::kernels {
+namespace {
+
+// The step between result positions in input positions, in float as PyTorch computes it.
+float step_of(int64_t from, int64_t to, double scale) {
+  return scale > 0 ? static_cast<float>(1.0 / scale)
+                   : static_cast<float>(from) / static_cast<float>(to);
+}
+
+struct Planes {
+  std::array<Taps, 3> taps;  // missing outer dimensions have one position
+  std::array<int64_t, 3> whole{1, 1, 1};
+
+  // `shape` is that of the tensor the taps point into.
+  Planes(const std::vector<Taps>& given, std::span<const int64_t> shape) {
+    const size_t dims = given.size();
+    TESSERA_INVARIANT(dims >= 1 && dims <= 3, "resampling over {} dimensions", dims);
+    for (size_t d = 0; d < 3; ++d) {
+      const bool missing = d < 3 - dims;
+      taps[d] = missing ? Taps{Tap{}} : given[d - (3 - dims)];
+      if (!missing) whole[d] = shape[shape.size() - 3 + d];
+    }
+  }
+  int64_t size() const { return whole[0] * whole[1] * whole[2]; }
+  int64_t positions() const {
+    return static_cast<int64_t>(taps[0].size() * taps[1].size() * taps[2].size());
+  }
+
+  // Calls visit(position, offset in the plane, weight) for everything a position reads. A weight of
+  // zero is left out, so that infinities elsewhere do not spread.
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    int64_t position = 0;
+    for (const Tap& d : taps[0]) {
+      for (const Tap& h : taps[1]) {
+        for (const Tap& w : taps[2]) {
+          for (int corner = 0; corner < 8; ++corner) {
+            const auto [z, wz] = end_of(d, corner & 4);
+            const auto [y, wy] = end_of(h, corner & 2);
+            const auto [x, wx] = end_of(w, corner & 1);
+            const float weight = wz * wy * wx;
+            if (weight != 0) visit(position, (z * whole[1] + y) * whole[2] + x, weight);
+          }
+          ++position;
+        }
+      }
+    }
+  }
+
+ private:
+  static std::pair<int64_t, float> end_of(const Tap& tap, bool second) {
+    return second ? std::pair(tap.second, tap.weight_second)
+                  : std::pair(tap.first, tap.weight_first);
+  }
+};
+
+template <typename Position>
+Taps padding_taps(int64_t from, int64_t before, int64_t after, const Position& position) {
+  Taps taps;
+  for (int64_t i = -before; i < from + after; ++i) taps.push_back({position(i), 0, 1, 0});
+  return taps;
+}
+
+}  // namespace
+
+Taps nearest_taps(int64_t from, int64_t to, double scale) {
+  Taps taps;
+  const float step = step_of(from, to, scale);
+  for (int64_t i = 0; i < to; ++i) {
+    const auto at = static_cast<int64_t>(std::floor(static_cast<float>(i) * step));
+    taps.push_back({std::min(at, from - 1), 0, 1, 0});
+  }
+  return taps;
+}
+
+Taps linear_taps(int64_t from, int64_t to, double scale, bool align_corners) {
+  Taps taps;
+  float step = step_of(from, to, scale);
+  if (align_corners) {
+    step = to > 1 ? static_cast<float>(from - 1) / static_cast<float>(to - 1) : 0.0F;
+  }
+  for (int64_t i = 0; i < to; ++i) {
+    const float at =
+        align_corners ? step * static_cast<float>(i) : step * (static_cast<float>(i) + 0.5F) - 0.5F;
+    const float inside = std::max(at, 0.0F);
+    const int64_t first = std::min(static_cast<int64_t>(inside), from - 1);
+    const float weight = std::clamp(inside - static_cast<float>(first), 0.0F, 1.0F);
+    taps.push_back({first, std::min(first + 1, from - 1), 1 - weight, weight});
+  }
+  return taps;
+}
+
+Taps reflecting_taps(int64_t from, int64_t before, int64_t after) {
+  return padding_taps(from, before, after, [from](int64_t i) {
+    if (i < 0) return -i;
+    return i < from ? i : 2 * (from - 1) - i;
+  });
+}
+
+Taps replicating_taps(int64_t from, int64_t before, int64_t after) {
+  return padding_taps(from, before, after,
+                      [from](int64_t i) { return std::clamp<int64_t>(i, 0, from - 1); });
+}
+
+void resample(const TensorView& x, const std::vector<Taps>& taps, const TensorView& out,
+              ThreadPool& pool) {
+  if (out.numel() == 0) return;
+  const Dense source(x, pool);
+  const Planes planes(taps, x.sizes);
+  const int64_t grain = std::max<int64_t>(1, 4096 / planes.positions());
+  pool.run_ranges(out.numel() / planes.positions(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      const float* from = source.as<float>() + plane * planes.size();
+      float* to = out.as<float>() + plane * planes.positions();
+      std::fill(to, to + planes.positions(), 0.0F);
+      planes.for_each([&](int64_t position, int64_t offset, float weight) {
+        to[position] += weight * from[offset];
+      });
+    }
+  });
+}
+
+void resample_backward(const TensorView& grad, const std::vector<Taps>& taps, const TensorView& out,
+                       ThreadPool& pool) {
+  if (out.numel() == 0) return;
+  const Dense source(grad, pool);
+  const Planes planes(taps, out.sizes);
+  const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, planes.positions()));
+  pool.run_ranges(out.numel() / planes.size(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      const float* from = source.as<float>() + plane * planes.positions();
+      float* to = out.as<float>() + plane * planes.size();
+      std::fill(to, to + planes.size(), 0.0F);
+      planes.for_each([&](int64_t position, int64_t offset, float weight) {
+        to[offset] += weight * from[position];
+      });
+    }
+  });
+}
+
+}  // namespace tessera::kernels

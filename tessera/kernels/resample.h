@@ -1,0 +1,35 @@
+// Planes read at other positions: resizing, and padding with what the plane itself holds. A plane
+// is the last one to three dimensions; float32.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/base/tensor_view.h"
+#include "tessera/base/thread_pool.h"
+
+namespace tessera::kernels {
+
+// Where a position of the result reads along one dimension: a mix of two positions, or `first`
+// alone where weight_second is 0.
+struct Tap {
+  int64_t first = 0, second = 0;
+  float weight_first = 1, weight_second = 0;
+};
+using Taps = std::vector<Tap>;
+
+// Resizing from `from` to `to` positions. `scale` is the factor the user gave, or 0: then it
+// follows from the sizes.
+Taps nearest_taps(int64_t from, int64_t to, double scale);
+Taps linear_taps(int64_t from, int64_t to, double scale, bool align_corners);
+// Padding; a negative size crops.
+Taps reflecting_taps(int64_t from, int64_t before, int64_t after);
+Taps replicating_taps(int64_t from, int64_t before, int64_t after);
+
+// One list of taps for each of the last dimensions.
+void resample(const TensorView& x, const std::vector<Taps>& taps, const TensorView& out,
+              ThreadPool& pool);
+void resample_backward(const TensorView& grad, const std::vector<Taps>& taps, const TensorView& out,
+                       ThreadPool& pool);
+
+}  // namespace tessera::kernels

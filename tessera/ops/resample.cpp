@@ -1,0 +1,354 @@
+// Resizing of images, padding with an image's own values, and pixel shuffles, with their gradients.
+#include "tessera/kernels/resample.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/builder.h"
+#include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
+
+namespace tessera {
+namespace {
+
+using namespace row_parts;
+
+Cost cost_of_resampling(const OpView& op, std::span<const TensorType> results) {
+  return ElementwiseCost{std::max(numel(op.shape(0)), numel(results[0].shape)), 4};
+}
+
+void check_floating(const TensorType& type, std::string_view what) {
+  check(is_floating(type.dtype), ErrorKind::type, "{}: wanted floating point, got {}", what,
+        name_of(type.dtype));
+}
+
+// ---- Resizing of [batch, channels, height, width]
+
+enum class Mode { nearest, bilinear };
+
+// The factors the user gave, in either of ATen's two forms; 0 where there is none.
+double scale_of(const Attrs& attrs, size_t d) {
+  if (attrs.has("scale_factors")) return attrs.numbers("scale_factors").at(d);
+  const std::string_view name = d == 0 ? "scales_h" : "scales_w";
+  return attrs.has(name) ? attrs.number(name) : 0;
+}
+
+Shape resized(const Shape& input, const Attrs& attrs) {
+  check(input.size() == 4, "resizing: wanted [batch, channels, height, width], got shape {}",
+        to_string(input));
+  const bool has_size = attrs.has("output_size");
+  check(has_size || attrs.has("scale_factors"), "resizing: needs output_size or scale_factors");
+  if (has_size) {
+    check(attrs.integers("output_size").size() == 2, "resizing: output_size needs 2 values");
+  }
+  check(!attrs.has("scale_factors") || attrs.numbers("scale_factors").size() == 2,
+        "resizing: scale_factors needs 2 values");
+  Shape out = input;
+  for (size_t d = 0; d < 2; ++d) {
+    out[2 + d] = has_size
+                     ? attrs.integers("output_size")[d]
+                     : static_cast<int64_t>(static_cast<double>(input[2 + d]) * scale_of(attrs, d));
+    check(out[2 + d] > 0 && input[2 + d] > 0, "resizing: from shape {} to size {}",
+          to_string(input), out[2 + d]);
+  }
+  return out;
+}
+
+template <Mode mode>
+std::vector<kernels::Taps> resizing_taps(std::span<const int64_t> small,
+                                         std::span<const int64_t> large, const Attrs& attrs) {
+  std::vector<kernels::Taps> taps;
+  for (size_t d = 0; d < 2; ++d) {
+    const double scale = scale_of(attrs, d);
+    if constexpr (mode == Mode::nearest) {
+      taps.push_back(kernels::nearest_taps(small[2 + d], large[2 + d], scale));
+    } else {
+      taps.push_back(
+          kernels::linear_taps(small[2 + d], large[2 + d], scale, attrs.flag("align_corners")));
+    }
+  }
+  return taps;
+}
+
+std::vector<TensorType> infer_resize(const OpView& op) {
+  check_floating(op.type(0), "resizing");
+  return {{op.type(0).dtype, resized(op.shape(0), op.attrs())}};
+}
+
+template <Mode mode>
+void run_resize(const KernelCall& call) {
+  const TensorView& x = call.inputs[0];
+  const TensorView& out = call.outputs[0];
+  kernels::resample(x, resizing_taps<mode>(x.sizes, out.sizes, call.attrs), out, call.pool);
+}
+
+std::vector<TensorType> infer_resize_backward(const OpView& op) {
+  const Shape& input = op.attrs().integers("input_size");
+  check(resized(input, op.attrs()) == op.shape(0),
+        "resizing: a gradient of shape {} does not belong to an input of shape {}",
+        to_string(op.shape(0)), to_string(input));
+  return {{op.type(0).dtype, input}};
+}
+
+template <Mode mode>
+void run_resize_backward(const KernelCall& call) {
+  const TensorView& grad = call.inputs[0];
+  const TensorView& out = call.outputs[0];
+  kernels::resample_backward(grad, resizing_taps<mode>(out.sizes, grad.sizes, call.attrs), out,
+                             call.pool);
+}
+
+// ---- Padding of the last dimensions: two sizes for each, the last dimension first
+
+enum class Border { reflect, replicate };
+
+template <Border border, size_t dims>
+Shape padded(const TensorType& input, const Attrs& attrs) {
+  check_floating(input, "padding");
+  const auto& padding = attrs.integers("padding");
+  const size_t rank = input.shape.size();
+  check(rank == dims + 1 || rank == dims + 2, "padding: wanted {} or {} dimensions, got shape {}",
+        dims + 1, dims + 2, to_string(input.shape));
+  check(padding.size() == 2 * dims, "padding: wanted {} sizes, got {}", 2 * dims, padding.size());
+  Shape shape = input.shape;
+  for (size_t i = 0; i < dims; ++i) {
+    int64_t& size = shape[rank - 1 - i];
+    const int64_t widest = std::max(padding[2 * i], padding[2 * i + 1]);
+    check(size > 0 && (border == Border::replicate || widest < size),
+          "padding: {} elements cannot be reflected {} times", size, widest);
+    size += padding[2 * i] + padding[2 * i + 1];
+    check(size > 0, "padding: nothing is left of dimension {} of shape {}", rank - 1 - i,
+          to_string(input.shape));
+  }
+  return shape;
+}
+
+template <Border border, size_t dims>
+std::vector<kernels::Taps> padding_taps(std::span<const int64_t> input, const Attrs& attrs) {
+  const auto& padding = attrs.integers("padding");
+  std::vector<kernels::Taps> taps(dims);
+  for (size_t i = 0; i < dims; ++i) {
+    const int64_t size = input[input.size() - 1 - i];
+    taps[dims - 1 - i] = border == Border::reflect
+                             ? kernels::reflecting_taps(size, padding[2 * i], padding[2 * i + 1])
+                             : kernels::replicating_taps(size, padding[2 * i], padding[2 * i + 1]);
+  }
+  return taps;
+}
+
+template <Border border, size_t dims>
+std::vector<TensorType> infer_pad(const OpView& op) {
+  return {{op.type(0).dtype, padded<border, dims>(op.type(0), op.attrs())}};
+}
+
+template <Border border, size_t dims>
+void run_pad(const KernelCall& call) {
+  kernels::resample(call.inputs[0], padding_taps<border, dims>(call.inputs[0].sizes, call.attrs),
+                    call.outputs[0], call.pool);
+}
+
+template <Border border, size_t dims>
+std::vector<TensorType> infer_pad_backward(const OpView& op) {
+  const Shape shape = padded<border, dims>(op.type(1), op.attrs());
+  check(shape == op.shape(0), "padding: the gradient has shape {}, the result {}",
+        to_string(op.shape(0)), to_string(shape));
+  return {op.type(1)};
+}
+
+template <Border border, size_t dims>
+void run_pad_backward(const KernelCall& call) {
+  kernels::resample_backward(call.inputs[0],
+                             padding_taps<border, dims>(call.outputs[0].sizes, call.attrs),
+                             call.outputs[0], call.pool);
+}
+
+// ---- Pixel shuffles: [.., c r r, h, w] to [.., c, h r, w r] and back
+
+std::vector<TensorType> infer_shuffle(const OpView& op) {
+  const int64_t r = op.attrs().integer("upscale_factor");
+  Shape shape = op.shape(0);
+  const size_t rank = shape.size();
+  check(rank >= 3 && r >= 1 && shape[rank - 3] % (r * r) == 0,
+        "pixel_shuffle: shape {} cannot be upscaled by {}", to_string(shape), r);
+  shape[rank - 3] /= r * r;
+  shape[rank - 2] *= r;
+  shape[rank - 1] *= r;
+  return {{op.type(0).dtype, shape}};
+}
+
+std::vector<TensorType> infer_unshuffle(const OpView& op) {
+  const int64_t r = op.attrs().integer("downscale_factor");
+  Shape shape = op.shape(0);
+  const size_t rank = shape.size();
+  check(rank >= 3 && r >= 1 && shape[rank - 2] % r == 0 && shape[rank - 1] % r == 0,
+        "pixel_unshuffle: shape {} cannot be downscaled by {}", to_string(shape), r);
+  shape[rank - 3] *= r * r;
+  shape[rank - 2] /= r;
+  shape[rank - 1] /= r;
+  return {{op.type(0).dtype, shape}};
+}
+
+Cost cost_of_move(const OpView&, std::span<const TensorType> results) {
+  return CopyCost{2 * bytes(results[0])};
+}
+
+std::vector<ValueId> decompose_shuffle(Builder& b, const Node& node) {
+  const int64_t r = node.attrs.integer("upscale_factor");
+  const Shape x = b.shape(node.operands[0]);
+  const size_t rank = x.size();
+  const int64_t outer = numel(std::span(x).first(rank - 3));
+  const int64_t c = x[rank - 3] / (r * r);
+  const int64_t h = x[rank - 2];
+  const int64_t w = x[rank - 1];
+  const ValueId parts = b.reshape(node.operands[0], {outer * c, r, r, h, w});
+  const Ints order{0, 3, 1, 4, 2};
+  const ValueId shuffled = b.add("copy", {b.permute(parts, order)});
+  Shape shape(x.begin(), x.end() - 3);
+  shape.insert(shape.end(), {c, h * r, w * r});
+  return {b.reshape(shuffled, shape)};
+}
+
+std::vector<ValueId> decompose_unshuffle(Builder& b, const Node& node) {
+  const int64_t r = node.attrs.integer("downscale_factor");
+  const Shape x = b.shape(node.operands[0]);
+  const size_t rank = x.size();
+  const int64_t outer = numel(std::span(x).first(rank - 2));
+  const int64_t h = x[rank - 2] / r;
+  const int64_t w = x[rank - 1] / r;
+  const ValueId parts = b.reshape(node.operands[0], {outer, h, r, w, r});
+  const Ints order{0, 2, 4, 1, 3};
+  const ValueId gathered = b.add("copy", {b.permute(parts, order)});
+  Shape shape(x.begin(), x.end() - 3);
+  shape.insert(shape.end(), {x[rank - 3] * r * r, h, w});
+  return {b.reshape(gathered, shape)};
+}
+
+// ---- Rows
+
+template <Mode mode>
+void add_resizing(std::vector<OpDef>& rows) {
+  const bool linear = mode == Mode::bilinear;
+  const std::string name = linear ? "upsample_bilinear2d" : "upsample_nearest2d";
+  const std::string align = linear ? ", align_corners" : "";
+  AttrSchema sizes = {maybe(ints("output_size")), maybe({"scale_factors", AttrType::numbers}),
+                      maybe(number("scales_h")), maybe(number("scales_w"))};
+  if (linear) sizes.push_back(flag("align_corners", false));
+  AttrSchema backward_sizes = sizes;
+  backward_sizes.push_back(ints("input_size"));
+  const Attrs to_size = {{"output_size", Ints{7, 9}}};
+  const Attrs by_scale = {{"output_size", Ints{9, 8}}, {"scales_h", 2.25}, {"scales_w", 1.6}};
+  Attrs back = to_size;
+  back.set("input_size", Ints{2, 3, 4, 5});
+  Attrs aligned = back;
+  if (linear) aligned.set("align_corners", true);
+  rows.push_back({.name = name,
+                  .operands = "input",
+                  .results = "out",
+                  .doc = linear ? "Images resized by linear interpolation."
+                                : "Images resized by repeating the nearest pixel.",
+                  .kind = Kind::gather,
+                  .attrs = sizes,
+                  .aten = {{name + ".vec", "input | output_size" + align + ", scale_factors"},
+                           {name, "self | output_size" + align + ", scales_h, scales_w"}},
+                  .infer = infer_resize,
+                  .cost = cost_of_resampling,
+                  .cpu = run_resize<mode>,
+                  .samples = {Sample{{reals({2, 3, 4, 5})}, to_size},
+                              Sample{{reals({2, 3, 4, 5})}, by_scale}}});
+  rows.push_back(
+      {.name = name + "_backward",
+       .operands = "grad_output",
+       .results = "grad_input",
+       .doc = "Gradients of resized images brought back to the pixels they came from.",
+       .kind = Kind::gather,
+       .attrs = backward_sizes,
+       .aten = {{name + "_backward.vec",
+                 "grad_output | output_size, input_size" + align + ", scale_factors"},
+                {name + "_backward",
+                 "grad_output | output_size, input_size" + align + ", scales_h, scales_w"}},
+       .infer = infer_resize_backward,
+       .cost = cost_of_resampling,
+       .cpu = run_resize_backward<mode>,
+       .samples = {Sample{{reals({2, 3, 7, 9})}, back}, Sample{{reals({2, 3, 7, 9})}, aligned}}});
+}
+
+template <Border border, size_t dims>
+void add_padding(std::vector<OpDef>& rows) {
+  const std::string name = (border == Border::reflect ? "reflection_pad" : "replication_pad") +
+                           std::to_string(dims) + "d";
+  Shape shape{2, 3};
+  Shape larger = shape;
+  Ints padding;
+  for (size_t i = 0; i < dims; ++i) {
+    shape.push_back(4);
+    larger.push_back(4 + 1 + 2);
+    padding.insert(padding.end(), {1, 2});
+  }
+  rows.push_back({.name = name,
+                  .operands = "self",
+                  .results = "out",
+                  .doc = border == Border::reflect
+                             ? "A border that mirrors what lies inside it."
+                             : "A border that repeats the outermost elements.",
+                  .kind = Kind::gather,
+                  .attrs = {ints("padding")},
+                  .aten = {{name, "self | padding"}},
+                  .infer = infer_pad<border, dims>,
+                  .cost = cost_of_resampling,
+                  .cpu = run_pad<border, dims>,
+                  .samples = {Sample{{reals(shape)}, {{"padding", padding}}}}});
+  rows.push_back({.name = name + "_backward",
+                  .operands = "grad_output, self",
+                  .results = "grad_input",
+                  .doc = "Gradients of a border added to the elements it was made from.",
+                  .kind = Kind::gather,
+                  .attrs = {ints("padding")},
+                  .aten = {{name + "_backward", "grad_output, self | padding"}},
+                  .infer = infer_pad_backward<border, dims>,
+                  .cost = cost_of_resampling,
+                  .cpu = run_pad_backward<border, dims>,
+                  .samples = {Sample{{reals(larger), reals(shape)}, {{"padding", padding}}}}});
+}
+
+std::vector<OpDef> make_rows() {
+  std::vector<OpDef> rows;
+  add_resizing<Mode::nearest>(rows);
+  add_resizing<Mode::bilinear>(rows);
+  add_padding<Border::reflect, 1>(rows);
+  add_padding<Border::reflect, 2>(rows);
+  add_padding<Border::replicate, 1>(rows);
+  add_padding<Border::replicate, 2>(rows);
+  add_padding<Border::replicate, 3>(rows);
+  rows.push_back({.name = "pixel_shuffle",
+                  .operands = "self",
+                  .results = "out",
+                  .doc = "Channels moved into squares of pixels.",
+                  .kind = Kind::composite,
+                  .attrs = {integer("upscale_factor")},
+                  .aten = {{"pixel_shuffle", "self | upscale_factor"}},
+                  .infer = infer_shuffle,
+                  .cost = cost_of_move,
+                  .decompose = decompose_shuffle,
+                  .samples = {Sample{{reals({2, 8, 3, 4})}, {{"upscale_factor", attr(2)}}}}});
+  rows.push_back({.name = "pixel_unshuffle",
+                  .operands = "self",
+                  .results = "out",
+                  .doc = "Squares of pixels moved into channels.",
+                  .kind = Kind::composite,
+                  .attrs = {integer("downscale_factor")},
+                  .aten = {{"pixel_unshuffle", "self | downscale_factor"}},
+                  .infer = infer_unshuffle,
+                  .cost = cost_of_move,
+                  .decompose = decompose_unshuffle,
+                  .samples = {Sample{{reals({2, 2, 6, 8})}, {{"downscale_factor", attr(2)}}}}});
+  return rows;
+}
+
+}  // namespace
+
+std::span<const OpDef> families::resample() {
+  static const std::vector<OpDef> rows = make_rows();
+  return rows;
+}
+
+}  // namespace tessera

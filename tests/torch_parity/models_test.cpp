@@ -1,0 +1,279 @@
+// Whole models, written in C++: gradients against float64, training against eager LibTorch.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tessera/tessera.h"
+
+namespace tessera {
+namespace {
+
+namespace nn = torch::nn;
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+
+struct SeedCnnImpl : nn::Module {
+  nn::Conv2d conv1{nn::Conv2dOptions(1, 5, 3)}, conv2{nn::Conv2dOptions(5, 12, 5)};
+  nn::GroupNorm norm{nn::GroupNormOptions(3, 12)};
+  nn::Linear fc1{972, 100}, fc2{100, 10};
+  SeedCnnImpl() {
+    register_module("conv1", conv1);
+    register_module("conv2", conv2);
+    register_module("norm", norm);
+    register_module("fc1", fc1);
+    register_module("fc2", fc2);
+  }
+  Pair forward(const at::Tensor& images, const at::Tensor& labels) {
+    auto x = torch::max_pool2d(torch::relu(conv1(images)), 2);
+    x = norm(torch::relu(conv2(x))).flatten(1);
+    x = torch::log_softmax(fc2(torch::relu(fc1(x))), 1);
+    return {x, torch::nll_loss(x, labels)};
+  }
+};
+TORCH_MODULE(SeedCnn);
+
+struct MlpImpl : nn::Module {
+  nn::Linear a{784, 64}, b{64, 10};
+  MlpImpl() {
+    register_module("a", a);
+    register_module("b", b);
+  }
+  Pair forward(const at::Tensor& images, const at::Tensor& labels) {
+    const auto x = b(torch::relu(a(images.flatten(1))));
+    return {x, torch::nn::functional::cross_entropy(x, labels)};
+  }
+};
+TORCH_MODULE(Mlp);
+
+struct BatchNormCnnImpl : nn::Module {
+  nn::Conv2d conv{nn::Conv2dOptions(1, 6, 3).padding(1).stride(2)};
+  nn::BatchNorm2d norm{6};
+  nn::Dropout dropout{0.0};
+  nn::Linear fc{6 * 49, 10};
+  BatchNormCnnImpl() {
+    register_module("conv", conv);
+    register_module("norm", norm);
+    register_module("dropout", dropout);
+    register_module("fc", fc);
+  }
+  Pair forward(const at::Tensor& images, const at::Tensor& labels) {
+    auto x = torch::relu(norm(conv(images)));
+    x = dropout(torch::avg_pool2d(x, 2)).flatten(1);
+    x = fc(x);
+    return {x, torch::nn::functional::cross_entropy(x, labels)};
+  }
+};
+TORCH_MODULE(BatchNormCnn);
+
+Pair batch(int64_t seed, int64_t size = 16) {
+  torch::manual_seed(static_cast<uint64_t>(seed) + 100);
+  return {torch::randn({size, 1, 28, 28}), torch::randint(10, {size})};
+}
+
+template <typename Module>
+Module copy_of(const Module& module) {
+  return Module(std::dynamic_pointer_cast<typename Module::ContainedType>(module->clone()));
+}
+
+double relative(const at::Tensor& a, const at::Tensor& b) {
+  const auto x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
+  return (x - y).norm().item<double>() / std::max(y.norm().item<double>(), 1e-12);
+}
+
+template <typename Module>
+std::vector<at::Tensor> eager_gradients(const Module& module, at::ScalarType type) {
+  Module copied = copy_of(module);
+  copied->to(type);
+  const auto [images, labels] = batch(0);
+  std::get<1>(copied->forward(images.to(type), labels)).backward();
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : copied->parameters()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+template <typename Module>
+std::vector<at::Tensor> our_gradients(const Module& module) {
+  // A power of two: the step is the gradient, not its rounding against the weight.
+  const double lr = std::ldexp(1.0, 40);
+  Module copied = copy_of(module);
+  auto training = trainingModel(copied, {}, optim::SGD(copied->parameters(), {.lr = lr}));
+  const auto [images, labels] = batch(0);
+  training(images, labels);
+  const auto before = module->parameters();
+  const auto after = training.module()->parameters();
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < before.size(); ++i) {
+    gradients.push_back((before[i].to(at::kDouble) - after[i].to(at::kDouble)) / lr);
+  }
+  return gradients;
+}
+
+template <typename Module>
+void check_gradients() {
+  torch::manual_seed(1);
+  Module module;
+  const auto exact = eager_gradients(module, at::kDouble);
+  const auto eager = eager_gradients(module, at::kFloat);
+  const auto ours = our_gradients(module);
+  const auto names = module->named_parameters().keys();
+  for (size_t i = 0; i < exact.size(); ++i) {
+    if (exact[i].norm().template item<double>() < 1e-9) {
+      EXPECT_LT(ours[i].norm().template item<double>(), 1e-6) << names[i];
+      continue;
+    }
+    EXPECT_LE(relative(ours[i], exact[i]), 3 * relative(eager[i], exact[i]) + 1e-5) << names[i];
+  }
+}
+
+template <typename Module>
+void check_twenty_steps() {
+  torch::manual_seed(2);
+  Module reference;
+  Module module = copy_of(reference);
+  torch::optim::SGD eager(reference->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  auto training =
+      trainingModel(module, {}, optim::SGD(module->parameters(), {.lr = 0.01, .momentum = 0.9}));
+  for (int step = 0; step < 20; ++step) {
+    const auto [images, labels] = batch(step);
+    eager.zero_grad();
+    const auto loss = std::get<1>(reference->forward(images, labels));
+    loss.backward();
+    eager.step();
+    const auto [output, our_loss] = training(images, labels);
+    EXPECT_NEAR(our_loss.template item<double>(), loss.template item<double>(), 1e-4);
+  }
+  const auto ours = training.module()->named_parameters();
+  for (const auto& item : reference->named_parameters()) {
+    EXPECT_LE(relative(ours[item.key()], item.value()), 1e-5) << item.key();
+  }
+  const auto buffers = module->named_buffers();
+  for (const auto& item : reference->named_buffers()) {
+    EXPECT_LE(relative(buffers[item.key()], item.value()), 1e-5) << item.key();
+  }
+}
+
+TEST(Models, SeedCnnGradients) { check_gradients<SeedCnn>(); }
+TEST(Models, MlpGradients) { check_gradients<Mlp>(); }
+TEST(Models, BatchNormCnnGradients) { check_gradients<BatchNormCnn>(); }
+TEST(Models, SeedCnnTrains) { check_twenty_steps<SeedCnn>(); }
+TEST(Models, MlpTrains) { check_twenty_steps<Mlp>(); }
+TEST(Models, BatchNormCnnTrains) { check_twenty_steps<BatchNormCnn>(); }
+
+std::vector<at::Tensor> trained(int threads) {
+  setenv("TESSERA_NUM_THREADS", std::to_string(threads).c_str(), 1);
+  torch::manual_seed(3);
+  SeedCnn module;
+  auto training = trainingModel(module, Options().randomSeed(3),
+                                optim::SGD(module->parameters(), {.lr = 0.05, .momentum = 0.9}));
+  for (int step = 0; step < 5; ++step) {
+    const auto [images, labels] = batch(step);
+    training(images, labels);
+  }
+  unsetenv("TESSERA_NUM_THREADS");
+  return training.module()->parameters();
+}
+
+TEST(Models, SameBitsForAnyNumberOfThreads) {
+  const auto first = trained(1);
+  for (const int threads : {1, 2, 3}) {
+    const auto again = trained(threads);
+    for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::equal(first[i], again[i]));
+  }
+}
+
+TEST(Models, InferenceFollowsTraining) {
+  Mlp module;
+  auto training = trainingModel(module, {}, optim::SGD(module->parameters(), {.lr = 0.1}));
+  auto inference = inferenceModel(module);
+  const auto [images, labels] = batch(0);
+  const auto before = std::get<0>(inference(images, labels));
+  training(images, labels);
+  const auto after = std::get<0>(inference(images, labels));
+  EXPECT_FALSE(torch::equal(before, after));
+  EXPECT_TRUE(torch::allclose(after, std::get<0>(training.module()->forward(images, labels))));
+}
+
+TEST(Models, LibTorchsOptimizerCarriesTheNumbers) {
+  torch::manual_seed(5);
+  Mlp a;
+  Mlp b = copy_of(a);
+  torch::optim::SGD theirs(a->parameters(), torch::optim::SGDOptions(0.1).momentum(0.5));
+  auto first = trainingModel(a, {}, Optimizer(theirs));
+  auto second = trainingModel(b, {}, optim::SGD(b->parameters(), {.lr = 0.1, .momentum = 0.5}));
+  const auto [images, labels] = batch(0);
+  for (int i = 0; i < 3; ++i) {
+    first(images, labels);
+    second(images, labels);
+  }
+  EXPECT_TRUE(torch::equal(first.module()->a->weight, second.module()->a->weight));
+  torch::optim::Adam adam(a->parameters());
+  EXPECT_THROW(Optimizer{adam}, Error);
+}
+
+TEST(Models, ReadingAValueIsRefused) {
+  struct ReadsImpl : nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return x * x.sum().item<float>(); }
+  };
+  auto inference = inferenceModel(std::make_shared<ReadsImpl>());
+  try {
+    inference(torch::ones({2}));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("looked at the value"), std::string::npos);
+  }
+}
+
+TEST(Models, NodesCarryTheUsersLine) {
+  SeedCnn module;
+  auto training = trainingModel(module);
+  const auto [images, labels] = batch(0);
+  training.compile(images, labels);
+  bool conv_found = false;
+  for (const auto& node : training.executor().executable().graph().nodes()) {
+    if (node.op != "conv") continue;
+    conv_found = true;
+    EXPECT_NE(node.origin.file.find("models_test.cpp"), std::string::npos) << node.origin.file;
+    EXPECT_GT(node.origin.line, 0);
+    EXPECT_TRUE(node.origin.module.starts_with("conv")) << node.origin.module;
+  }
+  EXPECT_TRUE(conv_found);
+}
+
+TEST(WeightsFile, RoundTripAndErrors) {
+  const auto folder = std::filesystem::temp_directory_path() / "tessera_weights_test";
+  std::filesystem::create_directories(folder);
+  BatchNormCnn a, b;
+  save_weights(weights_of(a), folder / "a.pth");
+  load_weights(weights_of(b), folder / "a.pth");
+  EXPECT_TRUE(torch::equal(a->fc->weight, b->fc->weight));
+  Mlp other;
+  const auto before = other->a->weight.clone();
+  EXPECT_THROW(load_weights(weights_of(other), folder / "a.pth"), Error);
+  EXPECT_TRUE(torch::equal(before, other->a->weight));
+  EXPECT_THROW(load_weights(weights_of(b), folder / "missing.pth"), Error);
+  EXPECT_THROW(save_weights(weights_of(a), folder / "no" / "folder.pth"), Error);
+  std::filesystem::resize_file(folder / "a.pth", 100);
+  EXPECT_THROW(load_weights(weights_of(b), folder / "a.pth"), Error);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(DataLoaderTest, CombinesAndShuffles) {
+  Options options;
+  options.deviceIterations(2);
+  options.Training().gradientAccumulation(2);
+  DataLoader loader(options, {torch::arange(22), torch::arange(22) * 2},
+                    {.batch_size = 2, .shuffle = true});
+  EXPECT_EQ(loader.combinedBatchSize(), 8);
+  EXPECT_EQ(loader.size(), 2);
+  std::set<int64_t> seen;
+  for (const auto& batch : loader) {
+    EXPECT_TRUE(torch::equal(batch[0] * 2, batch[1]));
+    for (int64_t i = 0; i < 8; ++i) seen.insert(batch[0][i].item<int64_t>());
+  }
+  EXPECT_EQ(seen.size(), 16U);
+  EXPECT_THROW(options.deviceIterations(1), Error);
+}
+
+}  // namespace
+}  // namespace tessera
