@@ -1,11 +1,13 @@
 """What Python must do while forward is captured: say which module runs, refuse to show values."""
 
 import contextlib
+import functools
 
 import torch
 from torch.nn.modules import module as torch_module
 
 from . import poptorch_core
+from .ops import identity_loss
 
 
 def _refuse(name):
@@ -37,6 +39,26 @@ _PATCHES = {
 }
 
 
+# Losses that PyTorch puts together in Python: what they return is the loss, not a part of it.
+_LOSSES = {
+    name: getattr(torch.nn.functional, name)
+    for name in (
+        "kl_div",
+        "gaussian_nll_loss",
+        "multilabel_soft_margin_loss",
+        "triplet_margin_with_distance_loss",
+    )
+}
+
+
+def _marked(loss):
+    @functools.wraps(loss)
+    def marked(*args, **kwargs):
+        return identity_loss(loss(*args, **kwargs), "none")
+
+    return marked
+
+
 @contextlib.contextmanager
 def capturing(model: torch.nn.Module):
     """Report module paths of `model` to the capture and guard values, for one forward."""
@@ -54,11 +76,15 @@ def capturing(model: torch.nn.Module):
     )
     for name, method in _PATCHES.items():
         setattr(torch.Tensor, name, method)
+    for name, loss in _LOSSES.items():
+        setattr(torch.nn.functional, name, _marked(loss))
     try:
         yield
     finally:
         for name, method in _ORIGINAL.items():
             setattr(torch.Tensor, name, method)
+        for name, loss in _LOSSES.items():
+            setattr(torch.nn.functional, name, loss)
         for handle in handles:
             handle.remove()
         poptorch_core.clear_modules()

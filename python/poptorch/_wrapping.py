@@ -109,7 +109,7 @@ def wrap(module: torch.nn.Module, executor) -> None:
     def reduce_ex(self, protocol):
         getstate = getattr(self, "__getstate__", None)
         state = getstate() if getstate else dict(self.__dict__)
-        return copyreg.__newobj__, (original,), state
+        return copyreg._reconstructor, (original, object, None), state
 
     module.__class__ = type(
         f"Poptorch{original.__name__}",

@@ -28,8 +28,7 @@ class IndexReader {
 
 int64_t checked(int64_t index, int64_t size, bool from_the_end) {
   const bool inside = index < size && index >= (from_the_end ? -size : 0);
-  check(inside, ErrorKind::runtime, "index {} is outside the {} rows of the dimension it indexes",
-        index, size);
+  check(inside, "index {} is outside the {} rows of the dimension it indexes", index, size);
   return index < 0 ? index + size : index;
 }
 

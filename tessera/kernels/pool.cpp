@@ -131,7 +131,7 @@ void max_pool_backward(const TensorView& grad, const TensorView& indices, int64_
     std::fill(to, to + plane_size, 0.0F);
     for (int64_t i = plane * places; i < (plane + 1) * places; ++i) {
       const int64_t index = at.as<int32_t>()[i];
-      check(index >= 0 && index < plane_size, ErrorKind::runtime,
+      check(index >= 0 && index < plane_size,
             "max pooling: index {} is outside the {} elements of a plane", index, plane_size);
       to[index] += g.as<float>()[i];
     }

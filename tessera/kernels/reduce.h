@@ -28,7 +28,9 @@ struct ReducePlan {
   int64_t results_per_piece = 1, folded_per_piece = 1;
 
   int64_t result_pieces() const { return (results + results_per_piece - 1) / results_per_piece; }
-  int64_t folded_pieces() const { return (folded + folded_per_piece - 1) / folded_per_piece; }
+  int64_t folded_pieces() const {  // one even where there is nothing to fold: its start is stored
+    return folded == 0 ? 1 : (folded + folded_per_piece - 1) / folded_per_piece;
+  }
 };
 
 // `dims` are in range and without repeats; none at all means every dimension.

@@ -78,7 +78,7 @@ T minimum(T a, T b) {
 
 template <typename T>
 void check_divisor(T b) {
-  check(b != 0, ErrorKind::runtime, "integer division by zero");
+  check(b != 0, "integer division by zero");
 }
 
 // Towards zero.

@@ -70,8 +70,8 @@ class Targets {
   bool ignored(int64_t target) const { return raw(target) == ignored_; }
   int64_t label(int64_t target) const {
     const int64_t label = raw(target);
-    check(label >= 0 && label < classes_, ErrorKind::runtime,
-          "class index {} is outside the {} classes", label, classes_);
+    check(label >= 0 && label < classes_, "class index {} is outside the {} classes", label,
+          classes_);
     return label;
   }
   float weight(int64_t label) const { return weights_[static_cast<size_t>(label)]; }

@@ -211,7 +211,7 @@ TEST(Session, APeriodThatDoesNotDivideLeavesTheRestOut) {
   EXPECT_EQ(second.count, (std::vector<int32_t>{3, 4}));
 }
 
-// Batch norm's running statistics change in place before the loss refuses a label.
+// The accumulator changes in place before the loss refuses a label.
 TEST(Session, AnErrorLeavesParametersAloneAndTheSessionUsable) {
   Graph graph;
   Builder build(graph);
@@ -260,6 +260,7 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   const ValueId velocity = graph.add_state(StateKind::optimizer, "velocity", type);
   const ValueId mean = graph.add_state(StateKind::buffer, "mean", type);
   const ValueId var = graph.add_state(StateKind::buffer, "var", type);
+  const ValueId step = graph.add_state(StateKind::optimizer, "step", {DType::i32, {}});
   const auto norm = build.add_all("batch_norm", {x, w, {}, mean, var},
                                   {{"training", true}, {"momentum", 0.1}, {"eps", 1e-5}});
   graph.add_output("y", norm[0]);

@@ -65,7 +65,9 @@ at::Tensor to_meta(const at::Tensor& tensor) {
       storage_without_memory(tensor.storage().nbytes(), at::kMeta), tensor.scalar_type(),
       {tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset()},
       c10::DispatchKey::Meta);
-  meta.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
   return meta;
 }
 

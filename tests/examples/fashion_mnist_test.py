@@ -219,6 +219,12 @@ def test_output_that_cannot_be_created(tmp_path):
         assert_refused(run("--output", folder), folder, "--output")
 
 
+def test_output_that_is_in_the_way(tmp_path):
+    (tmp_path / "sample_images.png").mkdir()
+    assert_refused(run("--output", tmp_path), tmp_path / "sample_images.png")
+    assert [file.name for file in tmp_path.iterdir()] == ["sample_images.png"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_output_that_cannot_be_written(tmp_path):
     tmp_path.chmod(0o500)
