@@ -267,9 +267,8 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   graph.states()[2].after_micro_batch = graph.states()[2].after_update = norm[3];
   graph.states()[3].after_micro_batch = graph.states()[3].after_update = norm[4];
   build.set_place({}, Phase::update);
-  const auto next = build.add_all(
-      "sgd",
-      {w, norm[1], velocity, {}, scalar("lr"), scalar("m"), scalar("damp"), scalar("decay")});
+  const auto next = build.add_all("sgd", {w, norm[1], velocity, step, scalar("lr"), scalar("m"),
+                                          scalar("damp"), scalar("decay")});
   graph.states()[0].after_update = next[0];
   graph.states()[1].after_update = next[1];
 

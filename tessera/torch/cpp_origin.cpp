@@ -25,7 +25,8 @@ bool is_library_code(std::string_view file) {
 }
 
 int take_frame(void* context, uintptr_t, const char* file, int line, const char*) {
-  if (!file || is_library_code(file)) return 0;
+  // The C library's own files are named from its build folder.
+  if (!file || file[0] != '/' || is_library_code(file)) return 0;
   auto* origin = static_cast<Origin*>(context);
   origin->file = file;
   origin->line = line;
