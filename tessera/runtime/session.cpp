@@ -2,9 +2,9 @@
 
 #include <cstring>
 
+#include "tessera/backend/cpu/kernels/add_into.h"
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/base/error.h"
-#include "tessera/runtime/add_into.h"
 
 namespace tessera {
 
@@ -106,7 +106,7 @@ void Session::keep_output(const RunRequest& request, size_t index, int64_t micro
       break;
     }
     case OutputMode::sum:
-      if (micro_batch > 0) return add_into(engine_.output(index), output.data);
+      if (micro_batch > 0) return cpu::add_into(engine_.output(index), output.data);
       break;
   }
   std::byte* to = output.data + slot * bytes(executable_->outputs()[index].type);

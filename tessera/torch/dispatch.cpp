@@ -33,6 +33,26 @@ void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (Recorder* recorder = current.load()) recorder->mark_loss(stack->back().toTensor());
 }
 
+// PyTorch's own derivative of max() and min() looks at a value; amax and amin share the gradient
+// among equal elements in the same way without looking.
+at::Tensor max_of_all(const at::Tensor& self) {
+  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+  return self.amax();
+}
+
+at::Tensor min_of_all(const at::Tensor& self) {
+  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+  return self.amin();
+}
+
+// PyTorch takes one_hot apart by looking at the smallest and largest class.
+at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
+  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+  check(count > 0,
+        "one_hot needs num_classes: the largest class is only known when the program runs");
+  return classes.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
+}
+
 at::Tensor identity_loss(const at::Tensor& x, int64_t reduction) {
   switch (reduction) {
     case 0:
@@ -91,6 +111,9 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   for (const char* loss : tessera::losses) {
     library.impl(loss, torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
   }
+  library.impl("max", TORCH_FN(tessera::max_of_all));
+  library.impl("min", TORCH_FN(tessera::min_of_all));
+  library.impl("one_hot", TORCH_FN(tessera::one_hot));
 }
 
 TORCH_LIBRARY(poptorch, library) {

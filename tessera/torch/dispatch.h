@@ -2,7 +2,7 @@
 //
 // Two spare dispatch keys of PyTorch are used. Fake lies below autograd: all calls, forward and
 // backward, arrive there once, after composites were taken apart. DeferredInit lies above autograd:
-// there losses are seen whole.
+// there losses, and operators whose parts would look at values, are seen whole.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>

@@ -210,7 +210,11 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
         call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
     run_on(c10::DispatchKey::CPU, op, stack);
     if (!stack.back().isTensor()) return;
-    const at::Tensor& made = stack.back().toTensor();
+    at::Tensor made = stack.back().toTensor();
+    if (!made.storage().data() && made.numel() > 0) {  // PyTorch's zeros without memory
+      made = at::zeros(made.sizes(), made.scalar_type());
+      stack.back() = made;
+    }
     if (unset && made.numel() > 0 && made.storage().data()) {
       std::memset(made.storage().data(), 0, made.storage().nbytes());
     }

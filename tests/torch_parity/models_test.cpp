@@ -73,7 +73,11 @@ Pair batch(int64_t seed, int64_t size = 16) {
 
 template <typename Module>
 Module copy_of(const Module& module) {
-  return Module(std::dynamic_pointer_cast<typename Module::ContainedType>(module->clone()));
+  Module copied;
+  const torch::NoGradGuard no_grad;
+  const auto from = weights_of(module), to = weights_of(copied);
+  for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].tensor).copy_(from[i].tensor);
+  return copied;
 }
 
 double relative(const at::Tensor& a, const at::Tensor& b) {
@@ -191,7 +195,8 @@ TEST(Models, InferenceFollowsTraining) {
   training(images, labels);
   const auto after = std::get<0>(inference(images, labels));
   EXPECT_FALSE(torch::equal(before, after));
-  EXPECT_TRUE(torch::allclose(after, std::get<0>(training.module()->forward(images, labels))));
+  EXPECT_TRUE(
+      torch::allclose(after, std::get<0>(training.module()->forward(images, labels)), 1e-4, 1e-5));
 }
 
 TEST(Models, LibTorchsOptimizerCarriesTheNumbers) {

@@ -22,6 +22,11 @@ namespace tessera::cpu {
 
 inline constexpr int64_t memory_alignment = 64;
 
+// Up to the next multiple of it.
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + memory_alignment - 1) / memory_alignment * memory_alignment;
+}
+
 // Which of an engine's memories a buffer lies in.
 enum class Space : uint8_t {
   arena,           // shared by all values of a step, each for its lifetime

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "tessera/backend/cpu/kernels/onednn.h"
-#include "tessera/backend/cpu/lower/arena.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {

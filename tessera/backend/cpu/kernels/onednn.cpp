@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tessera/backend/cpu/lower/arena.h"
+#include "tessera/backend/cpu/plan.h"
 
 namespace tessera::cpu {
 namespace {

@@ -45,10 +45,6 @@ int64_t most_alive(const std::vector<Buffer*>& buffers) {
 
 }  // namespace
 
-int64_t aligned(int64_t bytes) {
-  return (bytes + memory_alignment - 1) / memory_alignment * memory_alignment;
-}
-
 ArenaSizes assign_arena(std::span<Buffer> buffers) {
   std::vector<Buffer*> order;
   for (Buffer& buffer : buffers) {

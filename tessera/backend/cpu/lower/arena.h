@@ -17,6 +17,4 @@ struct ArenaSizes {
 // each into the tightest gap; equal buffers in their order, so that the result is always the same.
 ArenaSizes assign_arena(std::span<Buffer> buffers);
 
-int64_t aligned(int64_t bytes);  // up to the next multiple of memory_alignment
-
 }  // namespace tessera::cpu

@@ -1,11 +1,11 @@
-#include "tessera/runtime/add_into.h"
+#include "tessera/backend/cpu/kernels/add_into.h"
 
 #include <type_traits>
 #include <vector>
 
 #include "tessera/kernels/dispatch.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 template <typename T>
@@ -44,4 +44,4 @@ void add_into(const TensorView& value, std::byte* sum) {
                        [&]<typename T>() { add_elements(value, reinterpret_cast<T*>(sum)); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu
