@@ -54,12 +54,12 @@ folder_of_preset() { [[ $1 == release ]] && echo build || echo "build-$1"; }
 # How many compilers may run at once: one for each core, but a unit that includes torch takes up to
 # 2 GB of memory.
 compile_jobs() {
-  local cores bytes limit
+  local cores kilobytes limit
   cores=$(nproc)
-  bytes=$(awk '/^MemAvailable/ { printf "%d", $2 * 1024 }' /proc/meminfo)
+  kilobytes=$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo)
   limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || true)
-  [[ $limit =~ ^[0-9]+$ && $limit -lt $bytes ]] && bytes=$limit
-  local fit=$((bytes / (2 << 30)))
+  [[ $limit =~ ^[0-9]+$ && $((limit / 1024)) -lt $kilobytes ]] && kilobytes=$((limit / 1024))
+  local fit=$((kilobytes / (2 << 20)))
   [[ $fit -lt 1 ]] && fit=1
   echo $((fit < cores ? fit : cores))
 }

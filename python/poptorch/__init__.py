@@ -3,7 +3,8 @@
 Wrap a model once; from then on each call runs whole training steps (forward, loss, backward and
 optimiser update) without Python in between:
 
-    model = poptorch.trainingModel(net, options, optimizer=poptorch.optim.SGD(net.parameters(), lr=0.1))
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1)
+    model = poptorch.trainingModel(net, options, optimizer)
     output, loss = model(data, labels)
 """
 

@@ -24,13 +24,13 @@ class PoplarExecutor:
             )
         if isinstance(model, PoplarExecutor):
             model = model._user_model
-        assert isinstance(model, torch.nn.Module), (
-            f"the model must be a torch.nn.Module, not {type(model).__name__}"
-        )
+        assert isinstance(
+            model, torch.nn.Module
+        ), f"the model must be a torch.nn.Module, not {type(model).__name__}"
         if training and _wrapping.is_wrapped(model):
             raise RuntimeError(
-                "This model has already been wrapped in a training executor; call destroy() on that "
-                "one first, or pass the executor's model to inferenceModel()"
+                "This model has already been wrapped in a training executor; call destroy() on "
+                "that one first, or pass the executor's model to inferenceModel()"
             )
         self._user_model = model
         # Shares parameters, buffers and sub-modules; has the training flag of this moment.
@@ -180,8 +180,6 @@ def trainingModel(
     return PoplarExecutor(model, options, training=True, optimizer=optimizer)
 
 
-def inferenceModel(
-    model: torch.nn.Module, options: Optional[Options] = None
-) -> PoplarExecutor:
+def inferenceModel(model: torch.nn.Module, options: Optional[Options] = None) -> PoplarExecutor:
     """Wrap a model for inference. It may be one that is wrapped for training: weights flow over."""
     return PoplarExecutor(model, options, training=False)

@@ -9,9 +9,9 @@ _REDUCTIONS = ("sum", "mean", "none")
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Reduce `x` ("sum", "mean" or "none") and mark the result as the loss to train on."""
-    assert reduction in _REDUCTIONS, (
-        f'Unsupported reduction type! Expected one of {_REDUCTIONS}, got "{reduction}"'
-    )
+    assert (
+        reduction in _REDUCTIONS
+    ), f'Unsupported reduction type! Expected one of {_REDUCTIONS}, got "{reduction}"'
     return torch.ops.poptorch.identity_loss(x, _REDUCTIONS.index(reduction))
 
 

@@ -8,8 +8,8 @@ import torch
 class SGD(torch.optim.SGD):
     """Stochastic gradient descent with momentum, dampening, weight decay and Nesterov momentum.
 
-    `loss_scaling`, `velocity_scaling`, the accumulation types and `use_combined_accum` are accepted;
-    in float32 they do not change results.
+    `loss_scaling`, `velocity_scaling`, the accumulation types and `use_combined_accum` are
+    accepted; in float32 they do not change results.
     """
 
     def __init__(
@@ -41,9 +41,11 @@ class SGD(torch.optim.SGD):
             ("accum_type", accum_type),
             ("velocity_accum_type", velocity_accum_type),
         ):
-            assert dtype in (None, torch.float16, torch.float32), (
-                f"{name} must be torch.float16 or torch.float32, not {dtype}"
-            )
+            assert dtype in (
+                None,
+                torch.float16,
+                torch.float32,
+            ), f"{name} must be torch.float16 or torch.float32, not {dtype}"
         self.loss_scaling = 1.0 if loss_scaling is None else loss_scaling
         self.velocity_scaling = 1.0 if velocity_scaling is None else velocity_scaling
         self.use_combined_accum = bool(use_combined_accum)

@@ -17,7 +17,8 @@ int64_t batch_count(int64_t samples, int64_t combined, bool drop_last) {
   return drop_last ? samples / combined : (samples + combined - 1) / combined;
 }
 
-DataLoader::DataLoader(Options& options, std::vector<at::Tensor> tensors, DataLoaderOptions loading)
+DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors,
+                       DataLoaderOptions loading)
     : tensors_(std::move(tensors)),
       loading_(loading),
       combined_(combined_batch_size(options, loading.batch_size)) {

@@ -26,7 +26,7 @@ struct DataLoaderOptions {
 // Over tensors with one sample per index of dimension 0.
 class DataLoader {
  public:
-  DataLoader(Options& options, std::vector<at::Tensor> tensors, DataLoaderOptions loading);
+  DataLoader(const Options& options, std::vector<at::Tensor> tensors, DataLoaderOptions loading);
 
   int64_t size() const;  // batches in an epoch
   int64_t combinedBatchSize() const { return combined_; }

@@ -146,26 +146,18 @@ class Model {
   std::unique_ptr<Executor> executor_;
 };
 
+// Options that were given to a model are frozen from then on. Without an optimiser, training uses
+// SGD with a learning rate of 0.01.
 template <typename Module>
-Model<Module> trainingModel(Module module, Options& options, Optimizer optimizer) {
-  options.freeze();
-  return Model<Module>(Purpose::training, std::move(module), options, std::move(optimizer));
-}
-
-template <typename Module>
-Model<Module> trainingModel(Module module, Options&& options = {},
+Model<Module> trainingModel(Module module, const Options& options = {},
                             std::optional<Optimizer> optimizer = std::nullopt) {
+  options.freeze();
   return Model<Module>(Purpose::training, std::move(module), options, std::move(optimizer));
 }
 
 template <typename Module>
-Model<Module> inferenceModel(Module module, Options& options) {
+Model<Module> inferenceModel(Module module, const Options& options = {}) {
   options.freeze();
-  return Model<Module>(Purpose::inference, std::move(module), options);
-}
-
-template <typename Module>
-Model<Module> inferenceModel(Module module, Options&& options = {}) {
   return Model<Module>(Purpose::inference, std::move(module), options);
 }
 

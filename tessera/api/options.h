@@ -63,7 +63,7 @@ class Options {
   int64_t micro_batches() const;
 
   Options clone() const { return *this; }
-  void freeze() { *frozen_ = true; }
+  void freeze() const { *frozen_ = true; }
   bool frozen() const { return *frozen_; }
 
  private:

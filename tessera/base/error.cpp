@@ -28,9 +28,9 @@ Error::Error(ErrorKind kind, std::string message)
       context_(innermost_first()) {}
 
 InternalError::InternalError(std::string_view message, const char* file, int line)
-    : std::logic_error(fmt::format(
-          "internal error: {} ({}:{}); this is a defect of Tessera, please report it", message,
-          file, line)) {}
+    : std::logic_error(
+          fmt::format("internal error: {} ({}:{}); this is a defect of Tessera, please report it",
+                      message, file, line)) {}
 
 ErrorContext::ErrorContext(std::string_view text) { context_stack().emplace_back(text); }
 

@@ -1,6 +1,6 @@
 // The two ways things go wrong. An Error is the user's to fix: it says what was wanted, what came
-// and what to do. An InternalError is ours: a broken promise inside Tessera, with our file and line.
-// ErrorContext names what a scope is doing; an Error thrown inside it carries those names.
+// and what to do. An InternalError is ours: a broken promise inside Tessera, with our file and
+// line. ErrorContext names what a scope is doing; an Error thrown inside it carries those names.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, std::string message);
 
   ErrorKind kind() const { return kind_; }
-  const std::string& message() const { return message_; }              // the bare sentence
+  const std::string& message() const { return message_; }               // the bare sentence
   const std::vector<std::string>& context() const { return context_; }  // innermost first
 
  private:
@@ -73,8 +73,8 @@ void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
 
 }  // namespace tessera
 
-#define TESSERA_INVARIANT(condition, ...)                                                \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]]                                                       \
-      throw ::tessera::InternalError(::fmt::format(__VA_ARGS__), __FILE__, __LINE__);    \
+#define TESSERA_INVARIANT(condition, ...)                                             \
+  do {                                                                                \
+    if (!(condition)) [[unlikely]]                                                    \
+      throw ::tessera::InternalError(::fmt::format(__VA_ARGS__), __FILE__, __LINE__); \
   } while (false)

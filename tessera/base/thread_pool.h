@@ -30,8 +30,9 @@ class ThreadPool {
   // all are done. The first exception is rethrown here. Not reentrant.
   template <typename Work>
   void run(int64_t pieces, const Work& work) {
-    run_erased(pieces, [](const void* self, int64_t piece) { (*static_cast<const Work*>(self))(piece); },
-               &work);
+    run_erased(
+        pieces, [](const void* self, int64_t piece) { (*static_cast<const Work*>(self))(piece); },
+        &work);
   }
 
   // Cuts [0, count) into ranges of `grain` and calls work(begin, end) for each.

@@ -68,7 +68,7 @@ void bind_executor(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<Executor>(module, "Executor")
       .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
-                       const py::function& forward, Options& options,
+                       const py::function& forward, const Options& options,
                        const std::optional<std::vector<py::dict>>& groups) {
              std::optional<Optimizer> optimizer;
              if (groups) optimizer = optimizer_from(*groups);

@@ -48,8 +48,7 @@ class Builder {
 Attrs completed(const OpDef& op, Attrs attrs);
 
 // Result types of a use of `op`, as its rule says (not narrowed).
-std::vector<TensorType> infer(const OpDef& op,
-                              std::span<const std::optional<TensorType>> operands,
+std::vector<TensorType> infer(const OpDef& op, std::span<const std::optional<TensorType>> operands,
                               const Attrs& attrs);
 
 // Re-runs every node's rule and compares; InternalError names the node. Includes verify_structure.

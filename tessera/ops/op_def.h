@@ -44,7 +44,7 @@ struct AttrSpec {
   std::string name;
   AttrType type;
   std::optional<Attr> fallback = {};  // the value when left out
-  bool optional = false;         // may be left out without a value
+  bool optional = false;              // may be left out without a value
 };
 using AttrSchema = std::vector<AttrSpec>;
 

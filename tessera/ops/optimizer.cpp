@@ -30,9 +30,8 @@ std::vector<TensorType> infer(const OpView& op) {
         name_of(type.dtype));
   for (const size_t i : {grad, velocity}) {
     if (!op.has(i)) continue;
-    check(op.shape(i) == type.shape, ErrorKind::value,
-          "the parameter has shape {}, its {} {}", to_string(type.shape),
-          i == grad ? "gradient" : "velocity", to_string(op.shape(i)));
+    check(op.shape(i) == type.shape, ErrorKind::value, "the parameter has shape {}, its {} {}",
+          to_string(type.shape), i == grad ? "gradient" : "velocity", to_string(op.shape(i)));
   }
   check(op.has(velocity) == op.has(step), ErrorKind::value,
         "velocity and the count of steps go together");

@@ -206,6 +206,10 @@ class OptimizerBuilder {
 
 }  // namespace
 
+std::string gradient_name(std::string_view parameter) {
+  return std::string(gradient_prefix) + std::string(parameter);
+}
+
 void add_optimizer(Graph& graph, const UpdateSpec& spec) {
   const ErrorContext where("adding the optimiser to '{}'", graph.name);
   OptimizerBuilder(graph, spec).run();

@@ -6,11 +6,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/ir/graph.h"
 
 namespace tessera {
+
+// The name of the graph output that holds a parameter's gradient.
+std::string gradient_name(std::string_view parameter);
 
 struct UpdateSpec {
   struct Group {

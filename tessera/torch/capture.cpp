@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/passes/add_optimizer.h"
 #include "tessera/torch/cpp_origin.h"
 #include "tessera/torch/dispatch.h"
 
@@ -154,8 +155,6 @@ void add_gradients(Recorder& recorder, const std::vector<NamedTensor>& parameter
 }
 
 }  // namespace
-
-std::string gradient_name(const std::string& parameter) { return "Gradient___" + parameter; }
 
 bool is_capturing() { return capturing; }
 

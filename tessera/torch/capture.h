@@ -52,7 +52,4 @@ Capture capture(const CaptureRequest& request);
 // True while forward is being captured on this thread.
 bool is_capturing();
 
-// The name of the graph output that holds a parameter's gradient.
-std::string gradient_name(const std::string& parameter);
-
 }  // namespace tessera

@@ -179,10 +179,8 @@ def calls_tolist(self, y):
     return y * y.detach().tolist()[0][0]
 
 
-
 def masks(self, y):
     return y[y > 0]
-
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@
 #include "tessera/api/model.h"
 #include "tessera/ops/aten_spelling.h"
 #include "tessera/ops/registry.h"
+#include "tessera/passes/add_optimizer.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/runtime/session.h"
 #include "tessera/torch/capture.h"
@@ -189,8 +190,9 @@ at::Tensor mixture(const std::vector<at::Tensor>& results) {
   at::Tensor sum;
   for (const at::Tensor& result : results) {
     if (!result.is_floating_point() || !result.requires_grad() || result.numel() == 0) continue;
+    // Exact in float32, so that only the operator rounds.
     const at::Tensor weights =
-        (at::arange(result.numel(), at::kFloat).reshape(result.sizes()) * 0.7).cos();
+        ((at::arange(result.numel(), at::kFloat) % 7) * 0.25 - 0.625).reshape(result.sizes());
     const at::Tensor part = (result * weights).sum();
     sum = sum.defined() ? sum + part : part;
   }
@@ -222,7 +224,7 @@ bool close(const at::Tensor& ours, const at::Tensor& theirs) {
   if (a.sizes() != b.sizes()) return false;
   if (b.numel() == 0) return true;
   const double scale = b.nan_to_num(0, 0, 0).abs().max().item<double>();
-  return at::allclose(a, b, 2e-5, 2e-6 * std::max(scale, 1e-3), /*equal_nan=*/true);
+  return at::allclose(a, b, 2e-5, 2e-6 * std::max(scale, 0.05), /*equal_nan=*/true);
 }
 
 // Float32's own rounding may be larger than ours: then float64 decides.
