@@ -59,10 +59,37 @@ def _marked(loss):
     return marked
 
 
+class _Registered:
+    """Parameters and buffers as they are registered; forward must not register others."""
+
+    def __init__(self, model):
+        self._tables = [
+            (f"{name}." if name else "", module, table, dict(table))
+            for name, module in model.named_modules()
+            for table in (module._parameters, module._buffers)
+        ]
+
+    def restore(self):
+        """Undo what forward registered; return the name of the first such tensor, or None."""
+        changed = None
+        for prefix, module, table, before in self._tables:
+            for name in {**before, **table}:
+                if before.get(name) is table.get(name) and (name in before) == (name in table):
+                    continue
+                # Batch norm keeps its own count of batches, in more than one way.
+                if not isinstance(module, torch.nn.modules.batchnorm._NormBase):
+                    changed = changed or prefix + name
+            table.clear()
+            table.update(before)
+        return changed
+
+
 @contextlib.contextmanager
 def capturing(model: torch.nn.Module):
     """Report module paths of `model` to the capture and guard values, for one forward."""
     names = {id(module): name for name, module in model.named_modules()}
+    registered = _Registered(model)
+    changed = None
 
     def enter(module, _):
         poptorch_core.push_module(names.get(id(module), type(module).__name__))
@@ -88,3 +115,9 @@ def capturing(model: torch.nn.Module):
         for handle in handles:
             handle.remove()
         poptorch_core.clear_modules()
+        changed = registered.restore()
+    if changed:
+        raise poptorch_core.Error(
+            f"forward assigned or deleted '{changed}': parameters and buffers cannot be replaced "
+            "while a model runs as a program; change it in place instead, for example with copy_()"
+        )

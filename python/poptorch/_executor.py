@@ -3,6 +3,7 @@
 import copy
 import datetime
 import inspect
+import weakref
 from typing import Optional
 
 import torch
@@ -38,22 +39,18 @@ class PoplarExecutor:
         self._training = training
         self._input_structure = None
         self._output_structure = None
+        # The core must not keep us alive: nobody could see that circle and free it.
+        this = weakref.ref(self)
         self._core = poptorch_core.Executor(
             training,
-            self._named_parameters,
-            self._named_buffers,
-            self._forward,
+            lambda: list(this()._traced.named_parameters()),
+            lambda: list(this()._traced.named_buffers()),
+            lambda tensors: this()._forward(tensors),
             options,
             optim.groups_of(optimizer) if optimizer is not None else None,
         )
         if training:
             _wrapping.wrap(model, self._core)
-
-    def _named_parameters(self):
-        return list(self._traced.named_parameters())
-
-    def _named_buffers(self):
-        return list(self._traced.named_buffers())
 
     def _forward(self, tensors):
         args, kwargs = _structure.rebuild(self._input_structure, iter(tensors))

@@ -81,11 +81,14 @@ class _SyncedBuffer(_Synced, torch.Tensor):
 
 
 def is_wrapped(module: torch.nn.Module) -> bool:
-    return getattr(type(module), "_poptorch_wrapped", False)
+    """True where an executor that is still alive trains the module."""
+    reference = getattr(type(module), "_poptorch_executor", None)
+    return reference is not None and reference() is not None
 
 
 def wrap(module: torch.nn.Module, executor) -> None:
     """Connect the module and its weights to the executor that trains them."""
+    unwrap(module)  # from one that is gone
     reference = weakref.ref(executor)
     for tensor in _weights(module):
         tensor.__dict__["_poptorch_sync"] = reference
@@ -115,7 +118,7 @@ def wrap(module: torch.nn.Module, executor) -> None:
         f"Poptorch{original.__name__}",
         (original,),
         {
-            "_poptorch_wrapped": True,
+            "_poptorch_executor": reference,
             "_poptorch_original": original,
             "destroy": destroy,
             "copyWeightsToHostIfNeeded": copy_weights_to_host_if_needed,
@@ -128,7 +131,7 @@ def wrap(module: torch.nn.Module, executor) -> None:
 
 def unwrap(module: torch.nn.Module) -> None:
     """Give module and weights their original classes back."""
-    if not is_wrapped(module):
+    if not hasattr(type(module), "_poptorch_original"):
         return
     module.__class__ = type(module)._poptorch_original
     for tensor in _weights(module):

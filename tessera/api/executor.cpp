@@ -83,7 +83,12 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
 }
 
 Executor::~Executor() {
-  // Nobody can ask us for newer values any more; what was not fetched is given up with us.
+  try {
+    copyWeightsToHostIfNeeded();  // training is not lost with the executor
+  } catch (const std::exception& error) {
+    log(LogLevel::error, "the trained weights could not be written to the module: {}",
+        error.what());
+  }
   for (const auto& weight : host_weights_) {
     if (weight->newer_values == this) weight->newer_values = nullptr;
   }

@@ -323,3 +323,28 @@ def test_nodes_carry_file_line_and_module():
     assert 'models.py"' in conv and 'in "conv1"' in conv
     backward = [line for line in text.splitlines() if "conv_weight_grad(" in line]
     assert backward and all("backward" in b and "models.py" in b for b in backward)
+
+
+def test_registered_tensors_cannot_be_replaced_in_forward():
+    class Replaces(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x):
+            self.count = self.count + 1
+            return x + self.count
+
+    model = Replaces()
+    count = model.count
+    with pytest.raises(poptorch.Error, match="'count'"):
+        poptorch.inferenceModel(model)(torch.ones(2))
+    assert model.count is count and count.item() == 0
+
+
+def test_one_hot_and_whole_maximum():
+    def body(self, y):
+        classes = F.one_hot(torch.tensor([0, 2]), num_classes=3)
+        return y * classes + y.max() - y.min()
+
+    check_against_eager(body)

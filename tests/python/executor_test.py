@@ -1,9 +1,13 @@
 """Executors: compiling, attaching, weights that follow, outputs, errors, options, loader."""
 
 import copy
+import gc
+import os
+import pathlib
 import pickle
 import subprocess
 import sys
+import weakref
 
 import poptorch
 import pytest
@@ -143,6 +147,37 @@ def test_destroy_unwraps_and_a_call_compiles_again():
     assert not executor.isCompiled()
     x, labels = batch("MLP", size=4)
     assert executor(x, labels)[0].shape == (4, 4)
+
+
+def test_an_executor_that_goes_away_leaves_the_trained_weights():
+    model, executor, initial = trained()
+    gone = weakref.ref(executor)
+    del executor
+    assert gone() is None  # at once: nothing goes round in circles
+    assert differs(model.state_dict(), initial)
+    again = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+    again(*batch("MLP"))
+    again.destroy()
+    assert type(model) is MLP
+
+
+def test_memory_threads_and_files_do_not_grow():
+    def usage():
+        gc.collect()
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        return pages * 4096, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    def cycle():
+        model, executor, _ = trained(steps=1)
+        executor.destroy()
+
+    for _ in range(20):
+        cycle()
+    before = usage()
+    for _ in range(60):
+        cycle()
+    after = usage()
+    assert after[0] - before[0] < 6 << 20 and after[1:] == before[1:]
 
 
 def test_forwarding_and_repr():
