@@ -28,12 +28,13 @@ def _unavailable(self, *_, **__):
 
 _ORIGINAL = {
     name: getattr(torch.Tensor, name)
-    for name in ("numpy", "__array__", "tolist", "__repr__", "__format__")
+    for name in ("numpy", "__array__", "tolist", "data_ptr", "__repr__", "__format__")
 }
 _PATCHES = {
     "numpy": _refuse("numpy"),
     "__array__": _refuse("__array__"),
     "tolist": _refuse("tolist"),
+    "data_ptr": _refuse("data_ptr"),
     "__repr__": _unavailable,
     "__format__": _unavailable,
 }

@@ -6,14 +6,14 @@
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
 namespace tessera::families {
 namespace {
 
+using namespace row_parts;
 using namespace rows;
-
-constexpr AttrType number = AttrType::number;
 
 float value_of(const Attrs& attrs, std::string_view name) {
   return static_cast<float>(attrs.number(name));
@@ -220,8 +220,8 @@ std::vector<Sample> prelu_samples(bool gradient) {
   std::vector<Sample> samples;
   for (const auto& [input, weight] :
        {std::pair<Shape, Shape>{{4, 3}, {1}}, {{2, 3, 5}, {3}}, {{2, 5, 3, 2}, {5}}, {{7}, {1}}}) {
-    Sample one{{sample(DType::f32, input), sample(DType::f32, weight)}};
-    if (gradient) one.operands.insert(one.operands.begin(), sample(DType::f32, input));
+    Sample one{{reals(input), reals(weight)}};
+    if (gradient) one.operands.insert(one.operands.begin(), reals(input));
     samples.push_back(std::move(one));
   }
   return samples;
@@ -230,32 +230,27 @@ std::vector<Sample> prelu_samples(bool gradient) {
 std::vector<Sample> hardtanh_samples() {
   const Attrs relu6 = {{"min_val", 0.0}, {"max_val", 6.0}};
   std::vector<Sample> samples = map_samples(Types::floats, 1, {{-8, 8}}, relu6);
-  samples.push_back({{sample(DType::i32, {7}, {-8, 8})}});
+  samples.push_back({{integers({7}, {-8, 8})}});
   samples.push_back({{sample(DType::u8, {7}, {0, 9})}, relu6});
   return samples;
 }
 
 AttrSchema elu_attrs() {
-  return {{"alpha", number, 1.0}, {"scale", number, 1.0}, {"input_scale", number, 1.0}};
+  return {number("alpha", 1), number("scale", 1), number("input_scale", 1)};
 }
-AttrSchema elu_backward_attrs() {
-  AttrSchema attrs = elu_attrs();
-  attrs.push_back({"is_result", AttrType::boolean, false});
-  return attrs;
-}
+AttrSchema elu_backward_attrs() { return joined(elu_attrs(), {flag("is_result", false)}); }
 
 std::vector<OpDef> make_rows() {
   const Attrs selu_like = {{"alpha", 1.5}, {"scale", 1.1}, {"input_scale", 0.7}};
   using enum Types;
-  const AttrSchema bounds = {{"min_val", number, -1.0}, {"max_val", number, 1.0}};
-  const AttrSchema slope = {{"negative_slope", number, 0.01}};
-  const AttrSchema lambd = {{"lambd", number, 0.5}};
-  const AttrSchema plus = {{"beta", number, 1.0}, {"threshold", number, 20.0}};
-  const AttrSchema approximate = {{"approximate", AttrType::text, std::string("none")}};
+  const AttrSchema bounds = {number("min_val", -1), number("max_val", 1)};
+  const AttrSchema slope = {number("negative_slope", 0.01)};
+  const AttrSchema lambd = {number("lambd", 0.5)};
+  const AttrSchema plus = {number("beta", 1), number("threshold", 20)};
+  const AttrSchema approximate = {text("approximate", "none")};
   const Attrs with_tanh = {{"approximate", std::string("tanh")}};
   const Attrs short_plus = {{"beta", 2.0}, {"threshold", 1.5}};
-  const AttrSchema result_slope = {{"negative_slope", number, 0.01},
-                                   {"self_is_result", AttrType::boolean, false}};
+  const AttrSchema result_slope = {number("negative_slope", 0.01), flag("self_is_result", false)};
 
   return {
       unary<numbers, 1, [](auto x) { return x < 0 ? decltype(x){} : x; }>("relu", "max(x, 0)"),
@@ -286,7 +281,7 @@ std::vector<OpDef> make_rows() {
       map_row<floats, 22, 1, celu>({"celu",
                                     "self",
                                     "x above 0, alpha * (exp(x / alpha) - 1) below",
-                                    {{"alpha", number, 1.0}},
+                                    {number("alpha", 1)},
                                     {{}},
                                     {{"alpha", 1.7}}}),
       map_row<floats, 2, 1, leaky_relu>({"leaky_relu",
@@ -300,7 +295,7 @@ std::vector<OpDef> make_rows() {
       map_row<numbers, 1, 1, threshold>({"threshold",
                                          "self",
                                          "x above the threshold, value elsewhere",
-                                         {{"threshold", number, 0.0}, {"value", number, 0.0}},
+                                         {number("threshold", 0), number("value", 0)},
                                          {{}},
                                          {{"threshold", 1.0}, {"value", 3.0}}}),
       map_row<floats, 2, 1, hardshrink>({"hardshrink",
@@ -315,7 +310,7 @@ std::vector<OpDef> make_rows() {
       map_row<numbers, 1, 2, threshold_gradient>({"threshold_backward",
                                                   "grad_output, self",
                                                   "gradient of threshold and relu",
-                                                  {{"threshold", number, 0.0}},
+                                                  {number("threshold", 0)},
                                                   {{}},
                                                   {{"threshold", 1.0}}}),
       backward<3, [](float g, float y) { return g * (1 - y) * y; }>(

@@ -314,10 +314,7 @@ Attrs with(Attrs attrs, std::initializer_list<Attrs::Entry> more) {
 std::vector<OpDef> make_rows() {
   const AttrSchema window = {ints("stride", {1}), ints("padding", {0}), ints("dilation", {1}),
                              integer("groups", 1)};
-  const auto with_window = [&](AttrSchema more) {
-    more.insert(more.end(), window.begin(), window.end());
-    return more;
-  };
+  const auto with_window = [&](AttrSchema more) { return joined(std::move(more), window); };
   const Attrs plain_2d = window_sample({1, 1}, {1, 1}, {1, 1}, 1);
   const Attrs odd_2d = window_sample({2, 1}, {1, 2}, {1, 2}, 2);
   const Attrs plain_1d = window_sample({2}, {1}, {1}, 1);

@@ -6,14 +6,14 @@
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
 namespace tessera::families {
 namespace {
 
+using namespace row_parts;
 using namespace rows;
-
-constexpr AttrType number = AttrType::number;
 
 // --- functions with attributes: from the attributes to the function of an element ---
 
@@ -199,7 +199,7 @@ void run_masked_fill(const KernelCall& call) {
 std::vector<Sample> where_samples() {
   std::vector<Sample> samples;
   const auto add = [&](DType dtype, Shape condition, Shape a, Shape b) {
-    samples.push_back({{sample(DType::boolean, std::move(condition)), sample(dtype, std::move(a)),
+    samples.push_back({{booleans(std::move(condition)), sample(dtype, std::move(a)),
                         sample(dtype, std::move(b))}});
   };
   add(DType::f32, {2, 3}, {2, 3}, {2, 3});
@@ -212,17 +212,31 @@ std::vector<Sample> where_samples() {
 }
 
 std::vector<Sample> masked_fill_samples() {
-  return {{{sample(DType::f32, {2, 3}), sample(DType::boolean, {2, 3}), sample(DType::f32, {})}},
-          {{sample(DType::f32, {2, 3, 5}), sample(DType::boolean, {3, 1}), sample(DType::f32, {})}},
-          {{sample(DType::i32, {7}), sample(DType::boolean, {7}), sample(DType::i32, {})}}};
+  return {{{reals({2, 3}), booleans({2, 3}), reals({})}},
+          {{reals({2, 3, 5}), booleans({3, 1}), reals({})}},
+          {{integers({7}), booleans({7}), integers({})}}};
 }
 
 std::vector<Sample> clamp_samples() {
-  return {{{sample(DType::f32, {2, 3})}, {{"min", -0.5}, {"max", 0.7}}},
-          {{sample(DType::f32, {})}, {{"min", 0.0}}},
-          {{sample(DType::f32, {17, 1003})}, {{"max", 0.25}}},
-          {{sample(DType::i32, {9}, {-9, 9})}, {{"min", -3.0}, {"max", 4.0}}},
+  return {{{reals({2, 3})}, {{"min", -0.5}, {"max", 0.7}}},
+          {{reals({})}, {{"min", 0.0}}},
+          {{reals({17, 1003})}, {{"max", 0.25}}},
+          {{integers({9}, {-9, 9})}, {{"min", -3.0}, {"max", 4.0}}},
           {{sample(DType::u8, {9}, {0, 200})}, {{"max", 100.0}}}};
+}
+
+std::vector<Sample> cast_samples() {
+  return {{{reals({3, 7}, {-9, 9})}, {{"dtype", DType::i32}}},
+          {{reals({})}, {{"dtype", DType::boolean}}},
+          {{integers({5}, {-5, 5})}, {{"dtype", DType::f32}}},
+          {{booleans({17, 1003})}, {{"dtype", DType::f32}}},
+          {{integers({5}, {0, 400})}, {{"dtype", DType::u8}}},
+          {{sample(DType::i16, {2, 3})}, {{"dtype", DType::i8}}}};
+}
+
+std::vector<Sample> clamp_between_samples() {
+  return {{{reals({3, 5}), reals({5}, {-1, 0}), reals({3, 1}, {0, 1})}},
+          {{integers({7}, {-5, 5}), left_out(), integers({}, {-5, 5})}}};
 }
 
 std::vector<Sample> division_samples() {
@@ -233,7 +247,7 @@ std::vector<Sample> division_samples() {
                          {{"rounding_mode", std::string(mode)}}});
     }
   }
-  samples.push_back({{sample(DType::f32, {7}), sample(DType::f32, {}, {1, 6})}});
+  samples.push_back({{reals({7}), reals({}, {1, 6})}});
   return samples;
 }
 
@@ -297,14 +311,13 @@ std::vector<OpDef> make_rows() {
           "floor", "largest whole number not above x", whole),
       unary<numbers, 1, [](auto x) -> decltype(x) { return std::nearbyint(x); }>(
           "round", "nearest whole number, halves to even", whole),
-      map_row<floats, 3, 1, rounded_to_decimals>(
-          {.name = "round_decimals",
-           .operands = "self",
-           .doc = "nearest number of so many decimals",
-           .attrs = {{"decimals", AttrType::integer, int64_t{0}}},
-           .domains = {whole},
-           .sample_attrs = {{"decimals", int64_t{1}}},
-           .aten = {{"round.decimals", "self | decimals"}}}),
+      map_row<floats, 3, 1, rounded_to_decimals>({.name = "round_decimals",
+                                                  .operands = "self",
+                                                  .doc = "nearest number of so many decimals",
+                                                  .attrs = {integer("decimals", 0)},
+                                                  .domains = {whole},
+                                                  .sample_attrs = {{"decimals", attr(1)}},
+                                                  .aten = {{"round.decimals", "self | decimals"}}}),
       unary<numbers, 1, [](auto x) -> decltype(x) { return std::trunc(x); }>(
           "trunc", "x without its fraction", whole),
       unary<floats, 2, [](float x) { return x - std::trunc(x); }>("frac", "the fraction of x",
@@ -324,38 +337,36 @@ std::vector<OpDef> make_rows() {
               else
                 return static_cast<T>(~x);
             }>("bitwise_not", "every bit flipped"),
-      map_row<numbers, 2, 1, clamped>(
-          {.name = "clamp",
+      map_row<numbers, 2, 1, clamped>({.name = "clamp",
+                                       .operands = "self",
+                                       .doc = "x brought between min and max",
+                                       .attrs = {maybe(number("min")), maybe(number("max"))},
+                                       .aten = {{"clamp", "self | min, max"},
+                                                {"clamp_min", "self | min"},
+                                                {"clamp_max", "self | max"}},
+                                       .samples = clamp_samples(),
+                                       .infer = infer_clamp}),
+      map_row<numbers, 3, 1, finite_numbers>(
+          {.name = "nan_to_num",
            .operands = "self",
-           .doc = "x brought between min and max",
-           .attrs = {{"min", number, {}, true}, {"max", number, {}, true}},
-           .aten = {{"clamp", "self | min, max"},
-                    {"clamp_min", "self | min"},
-                    {"clamp_max", "self | max"}},
-           .samples = clamp_samples(),
-           .infer = infer_clamp}),
-      map_row<numbers, 3, 1, finite_numbers>({.name = "nan_to_num",
-                                              .operands = "self",
-                                              .doc = "NaN and infinities replaced",
-                                              .attrs = {{"nan", number, {}, true},
-                                                        {"posinf", number, {}, true},
-                                                        {"neginf", number, {}, true}},
-                                              .sample_attrs = {{"nan", 1.5}, {"posinf", 2.0}}}),
+           .doc = "NaN and infinities replaced",
+           .attrs = {maybe(number("nan")), maybe(number("posinf")), maybe(number("neginf"))},
+           .sample_attrs = {{"nan", 1.5}, {"posinf", 2.0}}}),
 
       with_scalar(map_row<all, 2, 2, scaled_sum<1>>({.name = "add",
                                                      .operands = "self, other",
                                                      .doc = "self + alpha * other",
-                                                     .attrs = {{"alpha", number, 1.0}},
+                                                     .attrs = {number("alpha", 1)},
                                                      .sample_attrs = {{"alpha", 2.0}}})),
       with_scalar(map_row<numbers, 2, 2, scaled_sum<-1>>({.name = "sub",
                                                           .operands = "self, other",
                                                           .doc = "self - alpha * other",
-                                                          .attrs = {{"alpha", number, 1.0}},
+                                                          .attrs = {number("alpha", 1)},
                                                           .sample_attrs = {{"alpha", 2.0}}})),
       with_scalar(map_row<numbers, 2, 2, reverse_difference>({.name = "rsub",
                                                               .operands = "self, other",
                                                               .doc = "other - alpha * self",
-                                                              .attrs = {{"alpha", number, 1.0}},
+                                                              .attrs = {number("alpha", 1)},
                                                               .sample_attrs = {{"alpha", 2.0}}})),
       with_neutral(
           with_scalar(binary<all, 1, [](auto a, auto b) { return multiply_wrapping(a, b); }>(
@@ -368,7 +379,7 @@ std::vector<OpDef> make_rows() {
           {.name = "div_rounded",
            .operands = "self, other",
            .doc = "self / other rounded down (floor) or to zero (trunc)",
-           .attrs = {{"rounding_mode", AttrType::text, {}, true}},
+           .attrs = {maybe(text("rounding_mode"))},
            .aten = {{"div.Tensor_mode", "self, other | rounding_mode"},
                     {"div.Scalar_mode", "self, other | rounding_mode"}},
            .samples = division_samples(),
@@ -440,12 +451,12 @@ std::vector<OpDef> make_rows() {
       map_row<numbers, 3, 3, plus_product>({.name = "addcmul",
                                             .operands = "self, tensor1, tensor2",
                                             .doc = "self + value * tensor1 * tensor2",
-                                            .attrs = {{"value", number, 1.0}},
+                                            .attrs = {number("value", 1)},
                                             .sample_attrs = {{"value", 3.0}}}),
       map_row<floats, 6, 3, plus_quotient>({.name = "addcdiv",
                                             .operands = "self, tensor1, tensor2",
                                             .doc = "self + value * tensor1 / tensor2",
-                                            .attrs = {{"value", number, 1.0}},
+                                            .attrs = {number("value", 1)},
                                             .domains = {{}, {}, divisor},
                                             .sample_attrs = {{"value", 0.3}}}),
       spelled(map_row<floats, 4, 3, without_attrs<interpolated>>(
@@ -483,17 +494,12 @@ std::vector<OpDef> make_rows() {
                   .operands = "self",
                   .results = "out",
                   .doc = "the same values in another type; fractions are cut off",
-                  .attrs = {{"dtype", AttrType::dtype, {}, true}},
+                  .attrs = {maybe(data_type("dtype"))},
                   .aten = {{"_to_copy", "self | dtype"}},
                   .infer = infer_cast,
                   .cost = elementwise_cost<1>,
                   .cpu = run_cast,
-                  .samples = {{{sample(DType::f32, {3, 7}, {-9, 9})}, {{"dtype", DType::i32}}},
-                              {{sample(DType::f32, {})}, {{"dtype", DType::boolean}}},
-                              {{sample(DType::i32, {5}, whole)}, {{"dtype", DType::f32}}},
-                              {{sample(DType::boolean, {17, 1003})}, {{"dtype", DType::f32}}},
-                              {{sample(DType::i32, {5}, {0, 400})}, {{"dtype", DType::u8}}},
-                              {{sample(DType::i16, {2, 3})}, {{"dtype", DType::i8}}}}});
+                  .samples = cast_samples()});
   rows.push_back({.name = "clamp_between",
                   .operands = "self, min?, max?",
                   .results = "out",
@@ -504,10 +510,7 @@ std::vector<OpDef> make_rows() {
                   .infer = infer_map<Types::all, Result::same>,
                   .cost = elementwise_cost<2>,
                   .decompose = decompose_clamp,
-                  .samples = {{{sample(DType::f32, {3, 5}), sample(DType::f32, {5}, {-1, 0}),
-                                sample(DType::f32, {3, 1}, {0, 1})}},
-                              {{sample(DType::i32, {7}, whole), no_sample(),
-                                sample(DType::i32, {}, whole)}}}});
+                  .samples = clamp_between_samples()});
   return rows;
 }
 

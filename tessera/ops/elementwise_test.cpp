@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/run_row.h"
+#include "tessera/ops/run_op_for_test.h"
 
 namespace tessera {
 namespace {
@@ -15,11 +15,11 @@ constexpr int32_t lowest = std::numeric_limits<int32_t>::min();
 
 std::vector<float> float_result(std::string_view name, std::vector<HostTensor> operands,
                                 Attrs attrs = {}) {
-  return run_row(name, std::move(operands), std::move(attrs))[0].elements<float>();
+  return OpRun(name, std::move(operands), std::move(attrs))[0].elements<float>();
 }
 std::vector<int32_t> int_result(std::string_view name, std::vector<HostTensor> operands,
                                 Attrs attrs = {}) {
-  return run_row(name, std::move(operands), std::move(attrs))[0].elements<int32_t>();
+  return OpRun(name, std::move(operands), std::move(attrs))[0].elements<int32_t>();
 }
 
 TEST(Elementwise, NanWinsComparisons) {
@@ -44,8 +44,8 @@ TEST(Elementwise, ClampTakesTheUpperBoundWhereTheyCross) {
   const Attrs crossed = {{"min", 3.0}, {"max", 1.0}};
   EXPECT_EQ(float_result("clamp", {floats({2}, {0, 5})}, crossed), (std::vector<float>{1, 1}));
   EXPECT_EQ(int_result("clamp", {ints({2}, {0, 5})}, crossed), (std::vector<int32_t>{1, 1}));
-  EXPECT_THROW(run_row("clamp", {floats({1}, {0})}), Error);
-  EXPECT_THROW(run_row("clamp", {ints({1}, {0})}, {{"min", 0.5}}), Error);
+  EXPECT_THROW(OpRun("clamp", {floats({1}, {0})}), Error);
+  EXPECT_THROW(OpRun("clamp", {ints({1}, {0})}, {{"min", 0.5}}), Error);
 }
 
 TEST(Elementwise, RoundsHalvesToEven) {
@@ -74,8 +74,8 @@ TEST(Elementwise, IntegersWrapAndDoNotTrap) {
   EXPECT_EQ(int_result("remainder", {ints({1}, {lowest}), ints({1}, {-1})})[0], 0);
   EXPECT_EQ(int_result("add", {ints({1}, {2147483647}), ints({1}, {1})})[0], lowest);
   EXPECT_EQ(int_result("mul", {ints({1}, {65536}), ints({1}, {65537})})[0], 65536);
-  EXPECT_THROW(run_row("floor_divide", {ints({1}, {1}), ints({1}, {0})}), Error);
-  EXPECT_THROW(run_row("remainder", {ints({1}, {1}), ints({1}, {0})}), Error);
+  EXPECT_THROW(OpRun("floor_divide", {ints({1}, {1}), ints({1}, {0})}), Error);
+  EXPECT_THROW(OpRun("remainder", {ints({1}, {1}), ints({1}, {0})}), Error);
 }
 
 TEST(Elementwise, PowersOfIntegers) {
@@ -94,30 +94,30 @@ TEST(Elementwise, ShortPowersAreTheLongOnes) {
 }
 
 TEST(Elementwise, BoolArithmetic) {
-  const HostTensor a(DType::boolean, {4}, std::vector<uint8_t>{0, 0, 1, 1});
-  const HostTensor b(DType::boolean, {4}, std::vector<uint8_t>{0, 1, 0, 1});
-  EXPECT_EQ(run_row("add", {a, b})[0].elements<uint8_t>(), (std::vector<uint8_t>{0, 1, 1, 1}));
-  EXPECT_EQ(run_row("mul", {a, b})[0].elements<uint8_t>(), (std::vector<uint8_t>{0, 0, 0, 1}));
-  EXPECT_THROW(run_row("sub", {a, b}), Error);
+  const HostTensor a = bools({4}, {0, 0, 1, 1});
+  const HostTensor b = bools({4}, {0, 1, 0, 1});
+  EXPECT_EQ(OpRun("add", {a, b})[0].elements<uint8_t>(), (std::vector<uint8_t>{0, 1, 1, 1}));
+  EXPECT_EQ(OpRun("mul", {a, b})[0].elements<uint8_t>(), (std::vector<uint8_t>{0, 0, 0, 1}));
+  EXPECT_THROW(OpRun("sub", {a, b}), Error);
 }
 
 TEST(Elementwise, CastCutsAndKeepsToItsRange) {
   const Attrs to_int = {{"dtype", DType::i32}};
   EXPECT_EQ(int_result("cast", {floats({5}, {2.9F, -2.9F, 1e20F, nan, -0.5F})}, to_int),
             (std::vector<int32_t>{2, -2, lowest, lowest, 0}));
-  const auto truth = run_row("cast", {floats({3}, {0, 0.1F, nan})}, {{"dtype", DType::boolean}});
+  const auto truth = OpRun("cast", {floats({3}, {0, 0.1F, nan})}, {{"dtype", DType::boolean}});
   EXPECT_EQ(truth[0].elements<uint8_t>(), (std::vector<uint8_t>{0, 1, 1}));
 }
 
 TEST(Elementwise, MixedTypesAndShapesAreRefused) {
-  EXPECT_THROW(run_row("add", {floats({1}, {1}), ints({1}, {1})}), Error);
-  EXPECT_THROW(run_row("add", {floats({2}, {1, 2}), floats({3}, {1, 2, 3})}), Error);
-  EXPECT_THROW(run_row("exp", {ints({1}, {1})}), Error);
-  EXPECT_THROW(run_row("where", {ints({1}, {1}), floats({1}, {1}), floats({1}, {1})}), Error);
+  EXPECT_THROW(OpRun("add", {floats({1}, {1}), ints({1}, {1})}), Error);
+  EXPECT_THROW(OpRun("add", {floats({2}, {1, 2}), floats({3}, {1, 2, 3})}), Error);
+  EXPECT_THROW(OpRun("exp", {ints({1}, {1})}), Error);
+  EXPECT_THROW(OpRun("where", {ints({1}, {1}), floats({1}, {1}), floats({1}, {1})}), Error);
 }
 
 TEST(Elementwise, MaskedFillTakesAValueOfAnyType) {
-  const HostTensor mask(DType::boolean, {2}, std::vector<uint8_t>{1, 0});
+  const HostTensor mask = bools({2}, {1, 0});
   EXPECT_EQ(float_result("masked_fill", {floats({2}, {1, 2}), mask, ints({}, {-7})}),
             (std::vector<float>{-7, 2}));
 }

@@ -10,6 +10,7 @@ namespace tessera::families {
 std::span<const OpDef> elementwise();
 std::span<const OpDef> activation();
 std::span<const OpDef> reduce();
+std::span<const OpDef> scan();
 std::span<const OpDef> matmul();
 std::span<const OpDef> conv();
 std::span<const OpDef> norm();

@@ -7,16 +7,16 @@
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/softmax.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
 namespace tessera::families {
 namespace {
 
+using namespace row_parts;
 using namespace rows;
 
 enum Reduction : int64_t { none = 0, mean = 1, sum = 2 };
-
-AttrSpec reduction_attr() { return {"reduction", AttrType::integer, int64_t{mean}}; }
 
 // --- losses of single elements ---
 // make(attrs) gives the loss of an element; a gradient also gets `scale`, by which a mean divides.
@@ -172,15 +172,13 @@ std::vector<Sample> loss_samples(const LossRow& row, size_t weights, bool gradie
   std::vector<Sample> samples;
   for (const Shape& shape : {Shape{4, 3}, Shape{}, Shape{17, 1003}}) {
     for (const int64_t reduction : {none, mean, sum}) {
-      Sample one{{sample(DType::f32, shape, row.input), sample(DType::f32, shape, row.target)},
-                 {{"reduction", reduction}}};
+      Sample one{{reals(shape, row.input), reals(shape, row.target)}, {{"reduction", reduction}}};
       for (size_t i = 0; i < weights; ++i) {
         const bool leave_out = reduction == sum;
-        one.operands.push_back(leave_out ? no_sample() : sample(DType::f32, shape, {0.5, 2}));
+        one.operands.push_back(leave_out ? left_out() : reals(shape, {0.5, 2}));
       }
       if (gradient) {
-        one.operands.insert(one.operands.begin(),
-                            sample(DType::f32, reduction == none ? shape : Shape{}));
+        one.operands.insert(one.operands.begin(), reals(reduction == none ? shape : Shape{}));
       }
       samples.push_back(std::move(one));
     }
@@ -189,9 +187,7 @@ std::vector<Sample> loss_samples(const LossRow& row, size_t weights, bool gradie
 }
 
 AttrSchema with_reduction(const AttrSchema& attrs) {
-  AttrSchema all = {reduction_attr()};
-  all.insert(all.end(), attrs.begin(), attrs.end());
-  return all;
+  return joined({integer("reduction", mean)}, attrs);
 }
 
 template <auto make, size_t count, int flops>
@@ -264,7 +260,7 @@ void run_softmax_gradient(const KernelCall& call) {
 std::vector<Sample> softmax_samples(size_t operands) {
   std::vector<Sample> samples;
   const auto add = [&](const Shape& shape, int64_t dim) {
-    samples.push_back({std::vector(operands, sample(DType::f32, shape, {-3, 0})), {{"dim", dim}}});
+    samples.push_back({std::vector(operands, reals(shape, {-3, 0})), {{"dim", dim}}});
   };
   add({4, 5}, 1);
   add({4, 5}, 0);
@@ -281,7 +277,7 @@ OpDef softmax_row(std::string name, std::string doc, decltype(OpDef::cpu) cpu) {
             .results = "out",
             .doc = std::move(doc),
             .kind = Kind::normalization,
-            .attrs = {{"dim", AttrType::integer}, {"half_to_float", AttrType::boolean, false}}};
+            .attrs = {integer("dim"), flag("half_to_float", false)}};
   def.aten = {{def.name, same_arguments(def)}};
   def.infer = infer_softmax;
   def.cost = elementwise_cost<25>;
@@ -296,7 +292,7 @@ OpDef softmax_gradient_row(std::string name, std::string doc, decltype(OpDef::cp
             .results = "grad_input",
             .doc = std::move(doc),
             .kind = Kind::normalization,
-            .attrs = {{"dim", AttrType::integer}, {"input_dtype", AttrType::dtype, {}, true}}};
+            .attrs = {integer("dim"), maybe(data_type("input_dtype"))}};
   def.aten = {{def.name, same_arguments(def)}};
   def.infer = infer_softmax_gradient;
   def.cost = elementwise_cost<5>;
@@ -308,10 +304,9 @@ OpDef softmax_gradient_row(std::string name, std::string doc, decltype(OpDef::cp
 }  // namespace
 
 std::span<const OpDef> loss() {
-  using Numbers = AttrSchema;
   const Domain probability{0.05, 0.95}, zero_to_one{0, 1};
-  const Numbers beta = {{"beta", AttrType::number, 1.0}};
-  const Numbers delta = {{"delta", AttrType::number, 1.0}};
+  const AttrSchema beta = {number("beta", 1)};
+  const AttrSchema delta = {number("delta", 1)};
   static const std::vector<OpDef> rows = {
       softmax_row("_softmax", "exp(x) over its sum along a dimension", run_softmax<softmax>),
       softmax_row("_log_softmax", "logarithm of the softmax", run_softmax<log_softmax>),

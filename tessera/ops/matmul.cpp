@@ -166,7 +166,7 @@ std::vector<OpDef> make_rows() {
        .samples = {Sample{{reals({3, 4}), reals({4, 5})}},
                    Sample{{reals({2, 3, 4}), reals({2, 4, 5})}},
                    Sample{{reals({70, 300}), reals({300, 50})}},
-                   Sample{{integers({3, 4}, -9, 9), integers({4, 2}, -9, 9)}}}},
+                   Sample{{integers({3, 4}, {-9, 9}), integers({4, 2}, {-9, 9})}}}},
       {.name = "addmm",
        .operands = "self, mat1, mat2",
        .results = "out",

@@ -2,33 +2,33 @@
 
 #include <limits>
 
-#include "tessera/ops/test_run.h"
+#include "tessera/ops/run_op_for_test.h"
 
 namespace tessera {
 namespace {
 
-using Values = std::vector<double>;
-const RunTensor a = RunTensor::reals({1, 2}, {1, 2});
-const RunTensor b = RunTensor::reals({2, 1}, {3, 4});
+using Floats = std::vector<float>;
+const HostTensor a = floats({1, 2}, {1, 2});
+const HostTensor b = floats({2, 1}, {3, 4});
 
 TEST(Addmm, ScalesOnlyWhereItMust) {
-  const auto self = RunTensor::reals({1}, {10});
+  const auto self = floats({1}, {10});
   const OpRun plain("addmm", {self, a, b});
-  EXPECT_EQ(plain.results[0].values(), Values{21});
-  EXPECT_EQ(plain.ran, (std::vector<std::string>{"matmul", "add"}));
+  EXPECT_EQ(plain[0].elements<float>(), Floats{21});
+  EXPECT_EQ(plain.ran(), (std::vector<std::string>{"matmul", "add"}));
   const OpRun scaled("addmm", {self, a, b}, {{"beta", 2.0}, {"alpha", -1.0}});
-  EXPECT_EQ(scaled.results[0].values(), Values{9});
+  EXPECT_EQ(scaled[0].elements<float>(), Floats{9});
 }
 
 TEST(Addmm, DoesNotLookAtSelfWhenBetaIsZero) {
-  const auto self = RunTensor::reals({1}, {std::numeric_limits<double>::quiet_NaN()});
-  EXPECT_EQ(OpRun("addmm", {self, a, b}, {{"beta", 0.0}}).results[0].values(), Values{11});
+  const auto self = floats({1}, {std::numeric_limits<float>::quiet_NaN()});
+  EXPECT_EQ(OpRun("addmm", {self, a, b}, {{"beta", 0.0}})[0].elements<float>(), Floats{11});
 }
 
 TEST(Matmul, SaysWhatDoesNotFit) {
   EXPECT_THROW(OpRun("matmul", {a, a}), Error);
-  EXPECT_THROW(OpRun("matmul", {a, RunTensor::integers({2, 1}, {3, 4})}), Error);
-  EXPECT_THROW(OpRun("matmul", {RunTensor::reals({2}, {1, 2}), b}), Error);
+  EXPECT_THROW(OpRun("matmul", {a, ints({2, 1}, {3, 4})}), Error);
+  EXPECT_THROW(OpRun("matmul", {floats({2}, {1, 2}), b}), Error);
 }
 
 }  // namespace

@@ -7,11 +7,13 @@
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/operand_reader.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
 namespace tessera::families {
 namespace {
 
+using namespace row_parts;
 using namespace rows;
 
 enum Reduction : int64_t { none = 0, mean = 1, sum = 2 };
@@ -183,20 +185,19 @@ std::vector<Sample> samples(bool spatial, bool gradient) {
   const Shape target = spatial ? Shape{3, 4, 2} : Shape{7};
   for (const int64_t reduction : {none, mean, sum}) {
     for (const int64_t ignored : {-100, 2}) {
-      Sample one{{sample(DType::f32, shape, {-4, 0}), sample(DType::i32, target, {0, 5}),
-                  ignored < 0 ? no_sample() : sample(DType::f32, {5}, {0.5, 2})},
+      Sample one{{reals(shape, {-4, 0}), integers(target, {0, 5}),
+                  ignored < 0 ? left_out() : reals({5}, {0.5, 2})},
                  {{"reduction", reduction}, {"ignore_index", ignored}}};
       if (gradient) {
-        one.operands.insert(one.operands.begin(),
-                            sample(DType::f32, reduction == none ? target : Shape{}));
-        one.operands.push_back(sample(DType::f32, {}, {3, 9}));
+        one.operands.insert(one.operands.begin(), reals(reduction == none ? target : Shape{}));
+        one.operands.push_back(reals({}, {3, 9}));
       }
       all.push_back(std::move(one));
     }
   }
   if (spatial || gradient) return all;
-  all.push_back({{sample(DType::f32, {5}, {-4, 0}), sample(DType::i32, {}, {0, 5})}});
-  all.push_back({{sample(DType::f32, {17000, 3}, {-4, 0}), sample(DType::i32, {17000}, {0, 3})}});
+  all.push_back({{reals({5}, {-4, 0}), integers({}, {0, 5})}});
+  all.push_back({{reals({17000, 3}, {-4, 0}), integers({17000}, {0, 3})}});
   return all;
 }
 
@@ -209,8 +210,7 @@ OpDef row(std::string name, bool spatial, bool gradient) {
   def.doc = gradient ? "gradient of negative log likelihood"
                      : "negative log likelihood of the target classes";
   def.kind = gradient ? Kind::gather : Kind::reduction;
-  def.attrs = {{"reduction", AttrType::integer, int64_t{mean}},
-               {"ignore_index", AttrType::integer, int64_t{-100}}};
+  def.attrs = {integer("reduction", mean), integer("ignore_index", -100)};
   def.aten = {{def.name, same_arguments(def)}};
   def.infer = gradient ? infer_backward : infer_forward;
   def.cost = gradient ? backward_cost : forward_cost;

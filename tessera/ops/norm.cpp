@@ -262,12 +262,7 @@ void run_group_norm_backward(const KernelCall& call) {
 std::vector<OpDef> make_rows() {
   const AttrSpec mask = ints("output_mask", {1, 1, 1});
   const AttrSchema sizes = {integer("N"), integer("C"), integer("HxW"), integer("group")};
-  const auto and_sizes = [&](const AttrSpec& last) {
-    AttrSchema schema = sizes;
-    schema.push_back(last);
-    return schema;
-  };
-  const auto positive = [](Shape shape) { return reals(std::move(shape), 0.5, 2); };
+  constexpr Domain positive{0.5, 2};
   const Attrs group_sample = {
       {"N", attr(2)}, {"C", attr(6)}, {"HxW", attr(20)}, {"group", attr(3)}};
   return {
@@ -285,12 +280,13 @@ std::vector<OpDef> make_rows() {
        .infer = infer_batch_norm,
        .cost = cost_of_norm,
        .cpu = run_batch_norm,
-       .samples = {Sample{{reals({4, 3, 5, 2}), reals({3}), reals({3}), reals({3}), positive({3})},
-                          {{"training", true}}},
-                   Sample{{reals({4, 3, 5, 2}), reals({3}), reals({3}), reals({3}), positive({3})},
-                          {{"training", false}}},
-                   Sample{{reals({6, 5}), left_out(), left_out(), left_out(), left_out()},
-                          {{"training", true}}}}},
+       .samples =
+           {Sample{{reals({4, 3, 5, 2}), reals({3}), reals({3}), reals({3}), reals({3}, positive)},
+                   {{"training", true}}},
+            Sample{{reals({4, 3, 5, 2}), reals({3}), reals({3}), reals({3}), reals({3}, positive)},
+                   {{"training", false}}},
+            Sample{{reals({6, 5}), left_out(), left_out(), left_out(), left_out()},
+                   {{"training", true}}}}},
       {.name = "batch_norm_backward",
        .operands =
            "grad_out, input, weight?, running_mean?, running_var?, save_mean?, save_invstd?",
@@ -305,10 +301,10 @@ std::vector<OpDef> make_rows() {
        .cost = cost_of_norm,
        .cpu = run_batch_norm_backward,
        .samples = {Sample{{reals({4, 3, 5, 2}), reals({4, 3, 5, 2}), reals({3}), reals({3}),
-                           positive({3}), reals({3}), positive({3})},
+                           reals({3}, positive), reals({3}), reals({3}, positive)},
                           {{"train", true}}},
                    Sample{{reals({4, 3, 5, 2}), reals({4, 3, 5, 2}), reals({3}), reals({3}),
-                           positive({3}), left_out(), left_out()},
+                           reals({3}, positive), left_out(), left_out()},
                           {{"train", false}}}}},
       {.name = "layer_norm",
        .operands = "input, weight?, bias?",
@@ -336,14 +332,14 @@ std::vector<OpDef> make_rows() {
        .cost = cost_of_norm,
        .cpu = run_layer_norm_backward,
        .samples = {Sample{{reals({3, 4, 10}), reals({3, 4, 10}), reals({3, 4, 1}),
-                           positive({3, 4, 1}), reals({10}), reals({10})},
+                           reals({3, 4, 1}, positive), reals({10}), reals({10})},
                           {{"normalized_shape", Ints{10}}}}}},
       {.name = "group_norm",
        .operands = "input, weight?, bias?",
        .results = "out, mean, rstd",
        .doc = "Normalises groups of channels of an image by their own statistics.",
        .kind = Kind::normalization,
-       .attrs = and_sizes(number("eps", 1e-5)),
+       .attrs = joined(sizes, {number("eps", 1e-5)}),
        .aten = {{"native_group_norm", "input, weight, bias | N, C, HxW, group, eps"}},
        .infer = infer_group_norm,
        .cost = cost_of_norm,
@@ -355,15 +351,15 @@ std::vector<OpDef> make_rows() {
        .results = "grad_input, grad_weight, grad_bias",
        .doc = "The gradients of group_norm.",
        .kind = Kind::normalization,
-       .attrs = and_sizes(mask),
+       .attrs = joined(sizes, {mask}),
        .aten = {{"native_group_norm_backward",
                  "grad_out, input, mean, rstd, weight | N, C, HxW, group, output_mask"}},
        .infer = infer_group_norm_backward,
        .cost = cost_of_norm,
        .cpu = run_group_norm_backward,
-       .samples = {Sample{
-           {reals({2, 6, 4, 5}), reals({2, 6, 4, 5}), reals({2, 3}), positive({2, 3}), reals({6})},
-           group_sample}}},
+       .samples = {Sample{{reals({2, 6, 4, 5}), reals({2, 6, 4, 5}), reals({2, 3}),
+                           reals({2, 3}, positive), reals({6})},
+                          group_sample}}},
   };
 }
 

@@ -2,13 +2,12 @@
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/families.h"
-#include "tessera/ops/rows.h"
+#include "tessera/ops/row_parts.h"
 
 namespace tessera::families {
 namespace {
 
-using rows::no_sample;
-using rows::sample;
+using namespace row_parts;
 
 namespace sgd {
 
@@ -104,11 +103,10 @@ std::vector<Sample> samples() {
   for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{17, 1003}}) {
     for (const bool has_velocity : {false, true}) {
       for (const bool nesterov : {false, true}) {
-        Sample one{std::vector(count, sample(DType::f32, {}, {0.01, 0.5})),
-                   {{"nesterov", nesterov}}};
-        one.operands[param] = one.operands[grad] = sample(DType::f32, shape);
-        one.operands[velocity] = has_velocity ? sample(DType::f32, shape) : no_sample();
-        one.operands[step] = has_velocity ? sample(DType::i32, {}, {0, 2}) : no_sample();
+        Sample one{std::vector(count, reals({}, {0.01, 0.5})), {{"nesterov", nesterov}}};
+        one.operands[param] = one.operands[grad] = reals(shape);
+        one.operands[velocity] = has_velocity ? reals(shape) : left_out();
+        one.operands[step] = has_velocity ? integers({}, {0, 2}) : left_out();
         all.push_back(std::move(one));
       }
     }
@@ -124,7 +122,7 @@ OpDef row() {
           .results = "param, velocity",
           .doc = "a step of stochastic gradient descent, with momentum where there is a velocity",
           .kind = Kind::update,
-          .attrs = {{"nesterov", AttrType::boolean, false}},
+          .attrs = {flag("nesterov", false)},
           .traits = {.in_place = {{0, param}, {1, velocity}}},
           .infer = infer,
           .cost = cost,

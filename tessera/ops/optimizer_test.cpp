@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/run_row.h"
+#include "tessera/ops/run_op_for_test.h"
 
 namespace tessera {
 namespace {
@@ -12,13 +12,12 @@ struct Hyper {
   float rate = 0.1F, momentum = 0, dampening = 0, decay = 0;
 };
 
-std::vector<HostTensor> step(const HostTensor& param, const HostTensor& grad,
-                             const HostTensor& velocity, const HostTensor& steps, const Hyper& h,
-                             bool nesterov = false) {
-  return run_row("sgd",
-                 {param, grad, velocity, steps, scalar(h.rate), scalar(h.momentum),
-                  scalar(h.dampening), scalar(h.decay)},
-                 {{"nesterov", nesterov}});
+OpRun step(const HostTensor& param, const HostTensor& grad, const HostTensor& velocity,
+           const HostTensor& steps, const Hyper& h, bool nesterov = false) {
+  return OpRun("sgd",
+               {param, grad, velocity, steps, scalar(h.rate), scalar(h.momentum),
+                scalar(h.dampening), scalar(h.decay)},
+               {{"nesterov", nesterov}});
 }
 
 TEST(Sgd, PlainStep) {

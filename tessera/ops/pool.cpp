@@ -256,7 +256,7 @@ void add_rows(std::vector<OpDef>& rows, const std::string& suffix, const Shape& 
                   .cost = cost_of_windows<dims>,
                   .cpu = run_max_backward<dims>,
                   .samples = {Sample{{reals(batch(halved)), reals(batch(field)),
-                                      integers(batch(halved), 0, places)},
+                                      integers(batch(halved), {0, places})},
                                      plain}}});
   rows.push_back({.name = "avg_pool" + suffix,
                   .operands = "self",

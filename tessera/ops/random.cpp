@@ -10,12 +10,13 @@
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/operand_reader.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
 namespace tessera::families {
 namespace {
 
-using rows::sample;
+using namespace row_parts;
 
 using Words = std::array<uint32_t, 4>;
 
@@ -197,14 +198,12 @@ OpDef random_row(RandomRow row) {
             .cost = rows::elementwise_cost<15>,
             .cpu = row.cpu,
             .samples = std::move(row.samples)};
-  def.attrs.push_back({"key", AttrType::integer, int64_t{0}});
+  def.attrs.push_back(integer("key", 0));
   return def;
 }
 
 std::vector<Sample> like_samples() {
-  return {{{sample(DType::f32, {3, 5})}},
-          {{sample(DType::f32, {})}},
-          {{sample(DType::f32, {17, 1003})}, {{"key", int64_t{77}}}}};
+  return {{{reals({3, 5})}}, {{reals({})}}, {{reals({17, 1003})}, {{"key", attr(77)}}}};
 }
 
 std::vector<Sample> with_integers(std::vector<Sample> samples) {
@@ -225,19 +224,19 @@ std::vector<Sample> shape_samples(const Attrs& extra) {
 }
 
 std::vector<OpDef> make_rows() {
-  const AttrSpec size{"size", AttrType::integers};
-  const AttrSpec dtype{"dtype", AttrType::dtype, {}, true};
-  const AttrSpec low{"low", AttrType::integer, int64_t{0}};
-  const AttrSpec high{"high", AttrType::integer, {}, true};
-  const AttrSpec mean{"mean", AttrType::number, 0.0};
-  const AttrSpec deviation{"std", AttrType::number, 1.0};
-  const AttrSpec from{"from", AttrType::number, 0.0};
-  const AttrSpec to{"to", AttrType::number, 1.0};
+  const AttrSpec size = ints("size");
+  const AttrSpec dtype = maybe(data_type("dtype"));
+  const AttrSpec low = integer("low", 0);
+  const AttrSpec high = maybe(integer("high"));
+  const AttrSpec mean = number("mean", 0);
+  const AttrSpec deviation = number("std", 1);
+  const AttrSpec from = number("from", 0);
+  const AttrSpec to = number("to", 1);
   return {
       random_row({"bernoulli",
                   "self",
                   "1 with probability p, else 0; shaped like self",
-                  {{"p", AttrType::number, 0.5}},
+                  {number("p", 0.5)},
                   {{"bernoulli.p", "self | p"}, {"bernoulli_.float", "self | p"}},
                   infer_bernoulli,
                   run_bernoulli,
@@ -251,8 +250,8 @@ std::vector<OpDef> make_rows() {
                    {"bernoulli_.Tensor", "self, p"}},
                   infer_bernoulli_tensor,
                   run_bernoulli_tensor,
-                  {{{sample(DType::f32, {3, 5}), sample(DType::f32, {5}, {0, 1})}},
-                   {{sample(DType::i32, {17, 1003}), sample(DType::f32, {17, 1003}, {0, 1})}}}}),
+                  {{{reals({3, 5}), reals({5}, {0, 1})}},
+                   {{integers({17, 1003}), reals({17, 1003}, {0, 1})}}}}),
       random_row({"uniform",
                   "self",
                   "uniform in [from, to), shaped like self",
@@ -274,7 +273,7 @@ std::vector<OpDef> make_rows() {
       random_row({"exponential",
                   "self",
                   "exponential with rate lambd, shaped like self",
-                  {{"lambd", AttrType::number, 1.0}},
+                  {number("lambd", 1)},
                   {{"exponential_", "self | lambd"}, {"exponential", "self | lambd"}},
                   infer_floating_like,
                   run_exponential,
@@ -319,7 +318,7 @@ std::vector<OpDef> make_rows() {
                    {"randint.low_generator", "| low, high, size, dtype"}},
                   infer_integers_shape,
                   run_integers,
-                  shape_samples({{"low", int64_t{-3}}, {"high", int64_t{9}}})}),
+                  shape_samples({{"low", attr(-3)}, {"high", attr(9)}})}),
   };
 }
 

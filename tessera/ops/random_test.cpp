@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/run_row.h"
+#include "tessera/ops/run_op_for_test.h"
 
 namespace tessera {
 namespace {
@@ -13,7 +13,7 @@ constexpr int64_t count = 100'000;
 
 std::vector<float> draw(std::string_view name, Attrs attrs, RngState rng = {5, 6}) {
   const HostTensor like(TensorType{DType::f32, {count}});
-  return run_row(name, {like}, std::move(attrs), rng)[0].elements<float>();
+  return OpRun(name, {like}, std::move(attrs), rng)[0].elements<float>();
 }
 
 double mean_of(const std::vector<float>& x) {
@@ -77,11 +77,11 @@ TEST(Random, BernoulliKeepsItsProbability) {
 
 TEST(Random, IntegersFillTheirRange) {
   const auto x =
-      run_row("randint", {}, {{"low", int64_t{-2}}, {"high", int64_t{3}}, {"size", Shape{1000}}})[0]
+      OpRun("randint", {}, {{"low", int64_t{-2}}, {"high", int64_t{3}}, {"size", Shape{1000}}})[0]
           .elements<int32_t>();
   EXPECT_EQ(*std::min_element(x.begin(), x.end()), -2);
   EXPECT_EQ(*std::max_element(x.begin(), x.end()), 2);
-  EXPECT_THROW(run_row("randint", {}, {{"high", int64_t{0}}, {"size", Shape{1}}}), Error);
+  EXPECT_THROW(OpRun("randint", {}, {{"high", int64_t{0}}, {"size", Shape{1}}}), Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Folds over dimensions: sums, extremes, statistics, norms; and running sums.
+// Folds over dimensions: sums, extremes, statistics, norms.
 #include "tessera/kernels/reduce.h"
 
 #include <algorithm>
@@ -6,16 +6,14 @@
 #include <limits>
 
 #include "tessera/kernels/dispatch.h"
-#include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/families.h"
-#include "tessera/ops/rows.h"
+#include "tessera/ops/row_parts.h"
 
 namespace tessera::families {
 namespace {
 
-using rows::Domain;
-using rows::sample;
+using namespace row_parts;
 
 // --- attributes and shapes ---
 
@@ -98,11 +96,6 @@ std::vector<TensorType> infer_truth(const OpView& op) {
   return {folded(op, op.type(0).dtype == DType::u8 ? DType::u8 : DType::boolean)};
 }
 std::vector<TensorType> infer_count(const OpView& op) { return {folded(op, DType::i64)}; }
-std::vector<TensorType> infer_cumsum(const OpView& op) {
-  wrap_dim(op.attrs().integer("dim"), static_cast<int64_t>(op.shape(0).size()));
-  const DType own = op.type(0).dtype;
-  return {{wanted_type(op, is_floating(own) ? own : DType::i64), op.shape(0)}};
-}
 
 Cost reduction_cost(const OpView& op, std::span<const TensorType> results) {
   return ReductionCost{numel(op.shape(0)), numel(results[0].shape)};
@@ -384,38 +377,7 @@ void run_logsumexp(const KernelCall& call) {
   });
 }
 
-// Sums from the front of each row up to each element. Rows are independent, so they are the pieces.
-void run_cumsum(const KernelCall& call) {
-  const TensorView& input = call.inputs[0];
-  const TensorView& out = call.outputs[0];
-  const int64_t dim = wrap_dim(call.attrs.integer("dim"), input.rank());
-  int64_t outer = 1, size = 1, inner = 1;
-  for (int64_t i = 0; i < input.rank(); ++i) {
-    (i < dim ? outer : i == dim ? size : inner) *= input.sizes[static_cast<size_t>(i)];
-  }
-  const OperandReader reader(input, input.sizes);
-  const int64_t grain = std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(size, 1));
-  dispatch<Types::all>(input.dtype, [&]<typename In>() {
-    dispatch<Types::all>(out.dtype, [&]<typename Out>() {
-      using Acc = std::conditional_t<std::is_floating_point_v<Out>, double, int64_t>;
-      call.pool.run_ranges(outer * inner, grain, [&](int64_t begin, int64_t end) {
-        std::byte scratch[OperandReader::scratch_bytes];
-        for (int64_t row = begin; row < end; ++row) {
-          Acc sum = 0;
-          for (int64_t k = 0; k < size; ++k) {
-            const int64_t at = (row / inner * size + k) * inner + row % inner;
-            sum += static_cast<Acc>(*reinterpret_cast<const In*>(reader.read(at, 1, scratch)));
-            out.as<Out>()[at] = static_cast<Out>(sum);
-          }
-        }
-      });
-    });
-  });
-}
-
 // --- rows ---
-
-using Ints = std::vector<int64_t>;
 
 // Samples with the attributes that the schema knows; a single dimension is the last of the list.
 std::vector<Sample> reduce_samples(const AttrSchema& schema, Types types, Domain domain = {}) {
@@ -430,19 +392,19 @@ std::vector<Sample> reduce_samples(const AttrSchema& schema, Types types, Domain
     return attrs;
   };
   std::vector<Sample> samples = {
-      {{sample(DType::f32, {3, 5}, domain)}, with({1}, false)},
-      {{sample(DType::f32, {3, 5, 7}, domain)}, with({0, -1}, true)},
-      {{sample(DType::f32, {4, 5, 6}, domain)}, with({0}, false)},
-      {{sample(DType::f32, {5, 301, 3}, domain)}, with({0, 1}, false)},
-      {{sample(DType::f32, {2, 40000}, domain)}, with({0, 1}, true)},
-      {{sample(DType::f32, {40000, 3}, domain)}, with({0}, false)},
-      {{sample(DType::f32, {1}, domain)}, with({0}, false)},
+      {{reals({3, 5}, domain)}, with({1}, false)},
+      {{reals({3, 5, 7}, domain)}, with({0, -1}, true)},
+      {{reals({4, 5, 6}, domain)}, with({0}, false)},
+      {{reals({5, 301, 3}, domain)}, with({0, 1}, false)},
+      {{reals({2, 40000}, domain)}, with({0, 1}, true)},
+      {{reals({40000, 3}, domain)}, with({0}, false)},
+      {{reals({1}, domain)}, with({0}, false)},
   };
   bool needs_dim = false;
   for (const AttrSpec& spec : schema)
     needs_dim |= spec.name == "dim" && !spec.fallback && !spec.optional;
-  if (!needs_dim) samples.push_back({{sample(DType::f32, {}, domain)}});
-  if (!needs_dim) samples.push_back({{sample(DType::f32, {3, 11}, domain)}});
+  if (!needs_dim) samples.push_back({{reals({}, domain)}});
+  if (!needs_dim) samples.push_back({{reals({3, 11}, domain)}});
   for (const DType type : {DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
     if (is_in(types, type)) samples.push_back({{sample(type, {4, 9}, {-6, 6})}, with({1}, false)});
   }
@@ -475,12 +437,12 @@ OpDef reduction(ReduceRow row) {
 }
 
 std::vector<OpDef> make_rows() {
-  const AttrSpec dims{"dim", AttrType::integers, std::vector<int64_t>{}};
-  const AttrSpec one_dim{"dim", AttrType::integer};
-  const AttrSpec maybe_dim{"dim", AttrType::integer, {}, true};
-  const AttrSpec keepdim{"keepdim", AttrType::boolean, false};
-  const AttrSpec dtype{"dtype", AttrType::dtype, {}, true};
-  const AttrSpec correction{"correction", AttrType::integer, int64_t{1}};
+  const AttrSpec dims = ints("dim", {});
+  const AttrSpec one_dim = integer("dim");
+  const AttrSpec maybe_dim = maybe(integer("dim"));
+  const AttrSpec keepdim = flag("keepdim", false);
+  const AttrSpec dtype = maybe(data_type("dtype"));
+  const AttrSpec correction = integer("correction", 1);
   const AttrSchema list = {dims, keepdim};
   const AttrSchema list_typed = {dims, keepdim, dtype};
   const AttrSchema statistics = {dims, correction, keepdim};
@@ -619,7 +581,7 @@ std::vector<OpDef> make_rows() {
       reduction({"norm",
                  "out",
                  "p-norm of the elements",
-                 {{"p", AttrType::number, 2.0}, dims, keepdim, dtype},
+                 {number("p", 2), dims, keepdim, dtype},
                  {{"norm.Scalar", "self | p"},
                   {"norm.ScalarOpt_dim", "self | p, dim, keepdim"},
                   {"norm.ScalarOpt_dim_dtype", "self | p, dim, keepdim, dtype"},
@@ -631,18 +593,11 @@ std::vector<OpDef> make_rows() {
       reduction({"logsumexp",
                  "out",
                  "logarithm of the sum of exponentials",
-                 {{"dim", AttrType::integers}, keepdim},
+                 {ints("dim"), keepdim},
                  {{"logsumexp", along}},
                  infer_floating,
                  run_logsumexp,
                  Types::floats}),
-      reduction({"cumsum",
-                 "out",
-                 "sums from the front of a dimension up to each element",
-                 {one_dim, dtype},
-                 {{"cumsum", "self | dim, dtype"}},
-                 infer_cumsum,
-                 run_cumsum}),
   };
 }
 

@@ -230,7 +230,7 @@ void add_resizing(std::vector<OpDef>& rows) {
   const bool linear = mode == Mode::bilinear;
   const std::string name = linear ? "upsample_bilinear2d" : "upsample_nearest2d";
   const std::string align = linear ? ", align_corners" : "";
-  AttrSchema sizes = {maybe(ints("output_size")), maybe({"scale_factors", AttrType::numbers}),
+  AttrSchema sizes = {maybe(ints("output_size")), maybe(numbers("scale_factors")),
                       maybe(number("scales_h")), maybe(number("scales_w"))};
   if (linear) sizes.push_back(flag("align_corners", false));
   AttrSchema backward_sizes = sizes;

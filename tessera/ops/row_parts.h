@@ -1,6 +1,9 @@
-// Short names for the parts of which rows of the operator table are written.
+// Short names for the parts of which rows of the operator table are written: attributes and the
+// operands of samples.
 #pragma once
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,25 +26,50 @@ inline AttrSpec number(std::string name) { return {std::move(name), AttrType::nu
 inline AttrSpec number(std::string name, double fallback) {
   return {std::move(name), AttrType::number, Attr(fallback)};
 }
+inline AttrSpec numbers(std::string name) { return {std::move(name), AttrType::numbers}; }
 inline AttrSpec flag(std::string name) { return {std::move(name), AttrType::boolean}; }
 inline AttrSpec flag(std::string name, bool fallback) {
   return {std::move(name), AttrType::boolean, Attr(fallback)};
 }
+inline AttrSpec text(std::string name) { return {std::move(name), AttrType::text}; }
+inline AttrSpec text(std::string name, std::string fallback) {
+  return {std::move(name), AttrType::text, Attr(std::move(fallback))};
+}
+inline AttrSpec data_type(std::string name) { return {std::move(name), AttrType::dtype}; }
+inline AttrSpec blob(std::string name) { return {std::move(name), AttrType::blob}; }
+
+// May be left out without a value.
 inline AttrSpec maybe(AttrSpec spec) {
   spec.optional = true;
   return spec;
 }
 
-// Sample operands.
-inline SampleOperand reals(Shape shape, double low = -2, double high = 2) {
-  return {{DType::f32, std::move(shape)}, low, high};
+inline AttrSchema joined(AttrSchema first, const AttrSchema& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
 }
-inline SampleOperand integers(Shape shape, double low, double high, DType dtype = DType::i32) {
-  return {{dtype, std::move(shape)}, low, high};
-}
-inline SampleOperand left_out() { return {.type = {}, .present = false}; }
 
+// A whole number as an attribute's value: a plain literal could also be a number or a flag.
 inline Attr attr(int64_t value) { return value; }
-inline Attr attr(Ints value) { return value; }
+
+// Values that samples of an operand are drawn from.
+struct Domain {
+  double low = -2, high = 2;
+};
+
+// Sample operands. Whatever the domain, bytes are not below 0 and bools are both true and false.
+inline SampleOperand sample(DType dtype, Shape shape, Domain domain = {}) {
+  if (dtype == DType::u8) domain.low = std::max(domain.low, 0.0);
+  if (dtype == DType::boolean) domain = {0, 2};
+  return {{dtype, std::move(shape)}, domain.low, domain.high};
+}
+inline SampleOperand reals(Shape shape, Domain domain = {}) {
+  return sample(DType::f32, std::move(shape), domain);
+}
+inline SampleOperand integers(Shape shape, Domain domain = {}) {
+  return sample(DType::i32, std::move(shape), domain);
+}
+inline SampleOperand booleans(Shape shape) { return sample(DType::boolean, std::move(shape)); }
+inline SampleOperand left_out() { return {.type = {}, .present = false}; }
 
 }  // namespace tessera::row_parts

@@ -47,22 +47,14 @@ Shape common_shape(const OpView& op) {
   return shape;
 }
 
-SampleOperand sample(DType dtype, Shape shape, Domain domain) {
-  if (dtype == DType::u8) domain.low = std::max(domain.low, 0.0);
-  if (dtype == DType::boolean) domain = {0, 2};
-  return {{dtype, std::move(shape)}, domain.low, domain.high};
-}
-
-SampleOperand no_sample() { return {.type = {}, .present = false}; }
-
 std::vector<Sample> map_samples(Types types, size_t operands, const std::vector<Domain>& domains,
                                 const Attrs& attrs) {
   std::vector<Sample> samples;
   const auto add = [&](DType dtype, const std::vector<Shape>& shapes, const Attrs& sample_attrs) {
     Sample one{{}, sample_attrs};
     for (size_t i = 0; i < operands; ++i) {
-      one.operands.push_back(sample(dtype, shapes[std::min(i, shapes.size() - 1)],
-                                    domains[std::min(i, domains.size() - 1)]));
+      one.operands.push_back(row_parts::sample(dtype, shapes[std::min(i, shapes.size() - 1)],
+                                               domains[std::min(i, domains.size() - 1)]));
     }
     samples.push_back(std::move(one));
   };

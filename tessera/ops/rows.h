@@ -11,21 +11,17 @@
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/elementwise.h"
 #include "tessera/ops/op_def.h"
+#include "tessera/ops/row_parts.h"
 
 namespace tessera::rows {
 
-// Values that samples of an operand are drawn from.
-struct Domain {
-  double low = -2, high = 2;
-};
+using row_parts::Domain;
 
 // The type that operands from `first` on share, which must be one of `types`.
 DType common_type(const OpView& op, Types types, size_t first = 0);
 // The shape that all operands broadcast to.
 Shape common_shape(const OpView& op);
 
-SampleOperand sample(DType dtype, Shape shape, Domain domain = {});
-SampleOperand no_sample();  // an operand left out
 // Samples for `operands` element-wise operands of equal type: plain, broadcast, 0-d, long enough
 // for several threads, and one for every further type of the set. A short list of domains repeats
 // its last one.

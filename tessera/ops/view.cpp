@@ -188,7 +188,7 @@ Blob sample_bytes(size_t count) {
 }
 
 std::vector<OpDef> make_rows() {
-  const AttrSpec dtype{"dtype", AttrType::dtype};
+  const AttrSpec dtype = data_type("dtype");
   constexpr int64_t to_the_end = std::numeric_limits<int64_t>::max();
   return {
       {.name = "view",
@@ -204,7 +204,7 @@ std::vector<OpDef> make_rows() {
            {Sample{{reals({4, 6})}, {{"shape", Ints{6, 4}}, {"strides", Ints{1, 6}}}},
             Sample{{reals({4, 6})},
                    {{"shape", Ints{2, 3, 5}}, {"strides", Ints{12, 2, 0}}, {"offset", attr(1)}}},
-            Sample{{integers({8}, 0, 9, DType::u8)},
+            Sample{{sample(DType::u8, {8}, {0, 9})},
                    {{"shape", Ints{2, 4}}, {"strides", Ints{4, 1}}}}}},
       {.name = "write_view",
        .operands = "base, source",
@@ -218,7 +218,8 @@ std::vector<OpDef> make_rows() {
        .cpu = run_write_view,
        .samples = {Sample{{reals({4, 6}), reals({2, 3})},
                           {{"strides", Ints{12, 2}}, {"offset", attr(1)}}},
-                   Sample{{integers({8}, -9, 9), integers({3}, -9, 9)}, {{"strides", Ints{2}}}}}},
+                   Sample{{integers({8}, {-9, 9}), integers({3}, {-9, 9})},
+                          {{"strides", Ints{2}}}}}},
       {.name = "copy",
        .operands = "x",
        .results = "out",
@@ -228,7 +229,7 @@ std::vector<OpDef> make_rows() {
        .infer = same_as_first,
        .cost = cost_of_copy,
        .cpu = run_copy,
-       .samples = {Sample{{reals({3, 5})}}, Sample{{integers({7}, 0, 2, DType::boolean)}}}},
+       .samples = {Sample{{reals({3, 5})}}, Sample{{booleans({7})}}}},
       {.name = "fill",
        .operands = "",
        .results = "out",
@@ -246,7 +247,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "A tensor known when the program is made.",
        .kind = Kind::source,
-       .attrs = {ints("shape"), dtype, {"data", AttrType::blob}},
+       .attrs = {ints("shape"), dtype, blob("data")},
        .infer = infer_constant,
        .cost = cost_of_source,
        .cpu = run_constant,

@@ -1,18 +1,18 @@
 #include <gtest/gtest.h>
 
-#include "tessera/ops/test_run.h"
+#include "tessera/ops/run_op_for_test.h"
 
 namespace tessera {
 namespace {
 
 using Ints = std::vector<int64_t>;
-using Values = std::vector<double>;
-const RunTensor x = RunTensor::reals({2, 3}, {0, 1, 2, 3, 4, 5});
+using Floats = std::vector<float>;
+const HostTensor x = floats({2, 3}, {0, 1, 2, 3, 4, 5});
 
 TEST(View, ReadsAnotherGeometry) {
   const OpRun run("view", {x},
                   {{"shape", Ints{2, 2}}, {"strides", Ints{0, 3}}, {"offset", int64_t{1}}});
-  EXPECT_EQ(run.results[0].values(), (Values{1, 4, 1, 4}));
+  EXPECT_EQ(run[0].elements<float>(), (Floats{1, 4, 1, 4}));
 }
 
 TEST(View, MustStayInside) {
@@ -22,9 +22,9 @@ TEST(View, MustStayInside) {
 }
 
 TEST(WriteView, LeavesTheRestAsItWas) {
-  const OpRun run("write_view", {x, RunTensor::reals({2}, {8, 9})},
+  const OpRun run("write_view", {x, floats({2}, {8, 9})},
                   {{"strides", Ints{3}}, {"offset", int64_t{2}}});
-  EXPECT_EQ(run.results[0].values(), (Values{0, 1, 8, 3, 4, 9}));
+  EXPECT_EQ(run[0].elements<float>(), (Floats{0, 1, 8, 3, 4, 9}));
 }
 
 TEST(WriteView, WritesOverItsBaseWhereTheyShareMemory) {
@@ -43,8 +43,7 @@ TEST(WriteView, WritesOverItsBaseWhereTheyShareMemory) {
 }
 
 TEST(WriteView, RefusesManyValuesForOnePlace) {
-  EXPECT_THROW(OpRun("write_view", {x, RunTensor::reals({2}, {8, 9})}, {{"strides", Ints{0}}}),
-               Error);
+  EXPECT_THROW(OpRun("write_view", {x, floats({2}, {8, 9})}, {{"strides", Ints{0}}}), Error);
 }
 
 TEST(Constant, NeedsAllItsBytes) {
@@ -54,21 +53,21 @@ TEST(Constant, NeedsAllItsBytes) {
 }
 
 TEST(SliceBackward, ClampsAsSlicesDo) {
-  const OpRun run("slice_backward", {RunTensor::reals({2}, {7, 8})},
+  const OpRun run("slice_backward", {floats({2}, {7, 8})},
                   {{"input_sizes", Ints{4}},
                    {"dim", int64_t{0}},
                    {"start", int64_t{-3}},
                    {"end", int64_t{1} << 62},
                    {"step", int64_t{2}}});
-  EXPECT_EQ(run.results[0].values(), (Values{0, 7, 0, 8}));
+  EXPECT_EQ(run[0].elements<float>(), (Floats{0, 7, 0, 8}));
 }
 
 TEST(SelectBackward, RefusesAnIndexOutside) {
-  const auto grad = RunTensor::reals({}, {7});
+  const auto grad = floats({}, {7});
   const auto attrs = [](int64_t index) {
     return Attrs{{"input_sizes", Ints{3}}, {"dim", int64_t{0}}, {"index", index}};
   };
-  EXPECT_EQ(OpRun("select_backward", {grad}, attrs(-1)).results[0].values(), (Values{0, 0, 7}));
+  EXPECT_EQ(OpRun("select_backward", {grad}, attrs(-1))[0].elements<float>(), (Floats{0, 0, 7}));
   EXPECT_THROW(OpRun("select_backward", {grad}, attrs(3)), Error);
 }
 

@@ -177,9 +177,20 @@ Capture capture(const CaptureRequest& request) {
     const Recording recording(recorder);
     outputs = request.forward(inputs);
     if (request.training) run_backward(recorder);
+  } catch (const std::exception& error) {
+    recorder.seal();
+    const std::string_view what = error.what();
+    // Ours, in PyTorch's or Python's clothes; anything else is the user's own.
+    const auto& refusal = recorder.refusal();
+    if (refusal && what.find(refusal->message()) != std::string_view::npos) throw *refusal;
+    // PyTorch's words for a tensor without memory, from C++ code that went for its elements.
+    check(
+        what.find("data is not allocated yet") == std::string_view::npos,
+        "forward looked at the value of a tensor (by data_ptr, an accessor or printing), which is "
+        "only known when the program runs; use tensor operators instead");
+    throw;
   } catch (...) {
     recorder.seal();
-    if (recorder.refusal()) throw *recorder.refusal();
     throw;
   }
   recorder.check_all_known();

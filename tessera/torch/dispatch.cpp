@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/static_forms.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,13 @@ void record_call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const NotRecorded quiet;
   Recorder* recorder = current.load();
   TESSERA_INVARIANT(recorder, "a call arrived although nothing is being captured");
-  recorder->record(op, *stack);
+  try {
+    recorder->record(op, *stack);
+  } catch (const Error& error) {
+    // On its way through PyTorch's Python front end it would lose its kind.
+    recorder->remember_refusal(error);
+    throw;
+  }
 }
 
 // A loss computes as always and marks its result.
@@ -33,25 +40,22 @@ void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (Recorder* recorder = current.load()) recorder->mark_loss(stack->back().toTensor());
 }
 
-// PyTorch's own derivative of max() and min() looks at a value; amax and amin share the gradient
-// among equal elements in the same way without looking.
-at::Tensor max_of_all(const at::Tensor& self) {
-  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
-  return self.amax();
-}
-
-at::Tensor min_of_all(const at::Tensor& self) {
-  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
-  return self.amin();
-}
-
-// PyTorch takes one_hot apart by looking at the smallest and largest class.
-at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
-  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
-  check(count > 0,
-        "one_hot needs num_classes: the largest class is only known when the program runs");
-  return classes.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
-}
+// Calls a static form instead of the operator. What it calls in turn is not looked at again.
+template <auto form>
+struct Instead;
+template <typename... Args, at::Tensor (*form)(Args...)>
+struct Instead<form> {
+  static at::Tensor call(Args... args) {
+    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+    return form(args...);
+  }
+  static at::Tensor call_loss(Args... args) {
+    at::Tensor loss = call(args...);
+    const NotRecorded quiet;
+    if (Recorder* recorder = current.load()) recorder->mark_loss(loss);
+    return loss;
+  }
+};
 
 at::Tensor identity_loss(const at::Tensor& x, int64_t reduction) {
   switch (reduction) {
@@ -67,7 +71,6 @@ at::Tensor identity_loss(const at::Tensor& x, int64_t reduction) {
 // Spelled out: what PyTorch calls a loss is no property of its schema.
 constexpr const char* losses[] = {"l1_loss",
                                   "mse_loss",
-                                  "cross_entropy_loss",
                                   "nll_loss",
                                   "nll_loss_nd",
                                   "nll_loss2d",
@@ -111,9 +114,11 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   for (const char* loss : tessera::losses) {
     library.impl(loss, torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
   }
-  library.impl("max", TORCH_FN(tessera::max_of_all));
-  library.impl("min", TORCH_FN(tessera::min_of_all));
-  library.impl("one_hot", TORCH_FN(tessera::one_hot));
+  namespace forms = tessera::static_forms;
+  library.impl("max", &tessera::Instead<&forms::max>::call);
+  library.impl("min", &tessera::Instead<&forms::min>::call);
+  library.impl("one_hot", &tessera::Instead<&forms::one_hot>::call);
+  library.impl("cross_entropy_loss", &tessera::Instead<&forms::cross_entropy_loss>::call_loss);
 }
 
 TORCH_LIBRARY(poptorch, library) {

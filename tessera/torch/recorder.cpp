@@ -76,6 +76,19 @@ int64_t draw_key(const AtenCall& call) {
   return static_cast<int64_t>(bits >> 1);
 }
 
+// The type in a graph, which has no 64-bit types.
+DType graph_dtype(DType dtype) {
+  check(narrowed(dtype) != DType::f16,
+        "half precision cannot be computed with yet; use float32, for example by .float()");
+  return narrowed(dtype);
+}
+
+TensorType graph_type_of(const at::Tensor& tensor) {
+  TensorType type = type_of(tensor);
+  type.dtype = graph_dtype(type.dtype);
+  return type;
+}
+
 Attrs narrowed_attrs(Attrs attrs) {
   const Attrs original = attrs;
   for (const auto& [name, value] : original) {
@@ -91,22 +104,21 @@ Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor>
     : builder_(graph_),
       provenance_(std::move(locate)),
       versions_(builder_, [this](const at::Tensor& tensor) { return outside_value(tensor); }) {
-  for (auto& parameter : parameters) {
-    named_.push_back(std::move(parameter));
-    named_kinds_.push_back(StateKind::parameter);
-  }
-  for (auto& buffer : buffers) {
-    named_.push_back(std::move(buffer));
-    named_kinds_.push_back(StateKind::buffer);
-  }
+  const auto add = [&](std::vector<NamedTensor>& tensors, StateKind kind) {
+    for (auto& tensor : tensors) {
+      // The first name wins: tied parameters are one state.
+      named_by_storage_.emplace(tensor.tensor.storage().unsafeGetStorageImpl(), named_.size());
+      named_.push_back({std::move(tensor), kind});
+    }
+  };
+  add(parameters, StateKind::parameter);
+  add(buffers, StateKind::buffer);
 }
 
 at::Tensor Recorder::add_input(const std::string& name, const at::Tensor& example) {
-  TensorType type = type_of(example);
-  const Geometry geometry = dense(type.shape);
-  type.dtype = narrowed(type.dtype);
-  const ValueId value = graph_.add_input(InputKind::data, name, type);
-  return fresh(geometry, example.scalar_type(), value);
+  const ErrorContext where("input '{}'", name);
+  const ValueId value = graph_.add_input(InputKind::data, name, graph_type_of(example));
+  return fresh(dense(shape_of(example)), example.scalar_type(), value);
 }
 
 at::Tensor Recorder::fresh(const Geometry& geometry, at::ScalarType type, ValueId value) {
@@ -115,21 +127,21 @@ at::Tensor Recorder::fresh(const Geometry& geometry, at::ScalarType type, ValueI
   return tensor;
 }
 
-const NamedTensor* Recorder::find_named(const at::Tensor& tensor) const {
-  for (const NamedTensor& named : named_) {
-    if (named.tensor.storage().is_alias_of(tensor.storage())) return &named;
-  }
-  return nullptr;
+const Recorder::Named* Recorder::find_named(const at::Tensor& tensor) const {
+  const auto at = named_by_storage_.find(tensor.storage().unsafeGetStorageImpl());
+  return at == named_by_storage_.end() ? nullptr : &named_[at->second];
 }
 
 // C++ modules do not say when they run; the weights an operator uses tell whose it is.
 void Recorder::place_by_weights(const MatchedCall& matched) {
   if (!builder_.origin().module.empty()) return;
   for (const CallOperand& operand : matched.operands) {
-    const NamedTensor* weight = operand.tensor.defined() ? find_named(operand.tensor) : nullptr;
-    if (!weight || weight->name.find('.') == std::string::npos) continue;
+    const Named* weight = operand.tensor.defined() ? find_named(operand.tensor) : nullptr;
+    if (!weight) continue;
+    const std::string& name = weight->tensor.name;
+    if (name.find('.') == std::string::npos) continue;
     Origin origin = builder_.origin();
-    origin.module = weight->name.substr(0, weight->name.rfind('.'));
+    origin.module = name.substr(0, name.rfind('.'));
     provenance_.name_module(origin.module);
     builder_.set_place(std::move(origin), Phase::micro_batch);
     return;
@@ -138,24 +150,21 @@ void Recorder::place_by_weights(const MatchedCall& matched) {
 
 // A storage nobody told us of: a weight, or a tensor that was there before and is a constant.
 StorageVersions::Found Recorder::outside_value(const at::Tensor& tensor) {
-  const NamedTensor* named = find_named(tensor);
+  const Named* named = find_named(tensor);
   if (!named) {
     const at::Tensor whole = standing_for_storage(tensor);
     return {constant_value(whole), geometry_of(whole)};
   }
-  // The first name wins: tied parameters are one state.
-  const StateKind kind = named_kinds_[static_cast<size_t>(named - named_.data())];
-  const at::Tensor host = standing_for_storage(named->tensor);
-  TensorType type = type_of(host);
-  type.dtype = narrowed(type.dtype);
-  bound_states_.push_back({named->name, kind, host});
-  return {graph_.add_state(kind, named->name, type), geometry_of(host)};
+  const at::Tensor host = standing_for_storage(named->tensor.tensor);
+  bound_states_.push_back({named->tensor.name, named->kind, host});
+  return {graph_.add_state(named->kind, named->tensor.name, graph_type_of(host)),
+          geometry_of(host)};
 }
 
 ValueId Recorder::constant_value(const at::Tensor& whole) {
   TESSERA_INVARIANT(whole.storage().data() || whole.numel() == 0,
                     "a value that was not computed is taken for a constant");
-  const DType dtype = narrowed(dtype_of(whole.scalar_type()));
+  const DType dtype = graph_dtype(dtype_of(whole.scalar_type()));
   const at::Tensor values = whole.to(scalar_type_of(dtype)).contiguous();
   if (dtype == DType::i32 && whole.scalar_type() == at::kLong &&
       !whole.equal(values.to(at::kLong))) {
@@ -194,30 +203,9 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
-  const bool value_free = constants_like.contains(call.overload()) || call.tensors().empty();
-  if (depends_on_values(op, call)) {
-    const auto tensors = call.tensors();
-    if (!std::all_of(tensors.begin(), tensors.end(),
-                     [&](const at::Tensor& t) { return is_constant(t); })) {
-      refuse_value(call);
-    }
-    run_on(c10::DispatchKey::CPU, op, stack);
-    return;
-  }
-  if (value_free && !random) {
-    // Its result is known now. A constant becomes part of the graph when something reads it.
-    const bool unset =
-        call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
-    run_on(c10::DispatchKey::CPU, op, stack);
-    if (!stack.back().isTensor()) return;
-    at::Tensor made = stack.back().toTensor();
-    if (!made.storage().data() && made.numel() > 0) {  // PyTorch's zeros without memory
-      made = at::zeros(made.sizes(), made.scalar_type());
-      stack.back() = made;
-    }
-    if (unset && made.numel() > 0 && made.storage().data()) {
-      std::memset(made.storage().data(), 0, made.storage().nbytes());
-    }
+  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call);
+  if (!random && can_run_now(call)) {
+    run_now(op, call, stack);
     return;
   }
   builder_.set_place(provenance_.origin(), Phase::micro_batch);
@@ -227,6 +215,47 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   record_unknown(op, call, stack);
+}
+
+// An operator whose arguments are all known gives a constant, which becomes part of the graph when
+// something reads it. What was there before forward is never written to.
+bool Recorder::can_run_now(const AtenCall& call) const {
+  constexpr int64_t most_elements = 1 << 16;  // more is left to the program
+  if (constants_like.contains(call.overload())) return true;
+  for (const at::Tensor& tensor : call.tensors()) {
+    if (!is_constant(tensor) || tensor.numel() > most_elements) return false;
+  }
+  for (const size_t i : call.written_arguments()) {
+    if (!call.argument(i).isTensor()) return false;
+    const at::Tensor target = call.argument(i).toTensor();
+    if (!made_in_forward_.contains(target.storage().unsafeGetStorageImpl())) return false;
+    if (versions_.seen(target)) return false;
+  }
+  const auto row = match(call);
+  return !row || row->hidden_mutations.empty();
+}
+
+void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
+                       torch::jit::Stack& stack) {
+  const bool unset =
+      call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
+  const size_t results = call.schema().returns().size();
+  run_on(c10::DispatchKey::CPU, op, stack);
+  for (c10::IValue& result : torch::jit::last(stack, results).vec()) {
+    if (!result.isTensor() || !result.toTensor().defined()) continue;
+    const at::Tensor made = result.toTensor();
+    if (unset && made.numel() > 0) {
+      std::memset(made.storage().data(), 0, made.storage().nbytes());
+    }
+    made_in_forward_.emplace(made.storage().unsafeGetStorageImpl(), made.storage());
+  }
+  if (results != 1 || !stack.back().isTensor() || !stack.back().toTensor().defined()) return;
+  const at::Tensor made = stack.back().toTensor();
+  if (made.storage().data() || made.numel() == 0) return;
+  // PyTorch's zeros without memory.
+  at::Tensor zeros = at::zeros(made.sizes(), made.scalar_type());
+  made_in_forward_.emplace(zeros.storage().unsafeGetStorageImpl(), zeros.storage());
+  stack.back() = std::move(zeros);
 }
 
 // Copies between tensors are bookkeeping: the destination holds the source's value.
@@ -246,7 +275,7 @@ bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& sta
     const at::Tensor self = call.tensor("self");
     const c10::IValue* dtype = call.find("dtype");
     const auto type = dtype && !dtype->isNone() ? dtype->toScalarType() : self.scalar_type();
-    const ValueId value = builder_.cast(read(self), dtype_of(type));
+    const ValueId value = builder_.cast(read(self), graph_dtype(dtype_of(type)));
     return finish(fresh(copy_geometry(self, memory_format()), type, value));
   }
   if (name == "copy_") {
@@ -325,6 +354,7 @@ void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   Attrs attrs = matched.attrs;
   if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
   const std::vector<TensorType> torch_types = infer(row, types, attrs);
+  for (const TensorType& type : torch_types) graph_dtype(type.dtype);  // refuses what has no kernel
   const std::vector<ValueId> results =
       builder_.add_all(row.name, std::move(operands), narrowed_attrs(std::move(attrs)));
 
@@ -433,7 +463,6 @@ void Recorder::refuse_value(const AtenCall& call) {
                   "cannot be part of a static graph: use tensor operators such as torch.where, or "
                   "pass the number as an argument that is not a tensor",
                   place(origin), call.overload()));
-  if (!refusal_) refusal_ = error;
   throw error;
 }
 
@@ -442,7 +471,7 @@ void Recorder::mark_loss(const at::Tensor& loss) {
 }
 
 void Recorder::finish_states() {
-  for (const NamedTensor& named : named_) {
+  for (const auto& [named, kind] : named_) {
     if (versions_.untouched(named.tensor)) continue;
     builder_.set_place({}, Phase::micro_batch);
     const at::Tensor whole = standing_for_storage(named.tensor);

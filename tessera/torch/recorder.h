@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -65,7 +66,8 @@ class Recorder {
   // Throws one Error that names every operator for which there is no row.
   void check_all_known() const;
 
-  // The first refusal. PyTorch's Python front end turns exceptions into its own; this is ours.
+  // The newest refusal. PyTorch's Python front end turns exceptions into its own; this is ours.
+  void remember_refusal(const Error& error) { refusal_ = error; }
   const std::optional<Error>& refusal() const { return refusal_; }
 
   void seal() { fakes_.seal(); }
@@ -75,6 +77,8 @@ class Recorder {
   void record_unknown(const c10::OperatorHandle& op, const AtenCall& call,
                       torch::jit::Stack& stack);
   bool record_data_movement(const AtenCall& call, torch::jit::Stack& stack);
+  bool can_run_now(const AtenCall& call) const;
+  void run_now(const c10::OperatorHandle& op, const AtenCall& call, torch::jit::Stack& stack);
   [[noreturn]] void refuse_value(const AtenCall& call);
   StorageVersions::Found outside_value(const at::Tensor& tensor);
   ValueId constant_value(const at::Tensor& whole);
@@ -83,10 +87,15 @@ class Recorder {
   void place_by_weights(const MatchedCall& matched);
   at::Tensor fresh(const Geometry& geometry, at::ScalarType type, ValueId value);
 
-  const NamedTensor* find_named(const at::Tensor& tensor) const;
+  struct Named {
+    NamedTensor tensor;
+    StateKind kind;
+  };
+  const Named* find_named(const at::Tensor& tensor) const;
 
-  std::vector<NamedTensor> named_;
-  std::vector<StateKind> named_kinds_;
+  std::vector<Named> named_;
+  std::unordered_map<const c10::StorageImpl*, size_t> named_by_storage_;  // the first of tied ones
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> made_in_forward_;  // constants
   Graph graph_;
   Builder builder_;
   Provenance provenance_;

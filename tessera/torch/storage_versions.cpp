@@ -96,6 +96,10 @@ void StorageVersions::write(const at::Tensor& tensor, ValueId value) {
                                {{"strides", window.strides}, {"offset", window.offset}});
 }
 
+bool StorageVersions::seen(const at::Tensor& tensor) const {
+  return contents_.contains(storage_of(tensor));
+}
+
 bool StorageVersions::untouched(const at::Tensor& tensor) const {
   const auto at = contents_.find(storage_of(tensor));
   return at == contents_.end() || !at->second.written;

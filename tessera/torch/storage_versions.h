@@ -35,6 +35,9 @@ class StorageVersions {
   // From now on the tensor's window holds `value`, which has the tensor's shape and type.
   void write(const at::Tensor& tensor, ValueId value);
 
+  // True where the storage's content is part of the graph.
+  bool seen(const at::Tensor& tensor) const;
+
   // True where nothing was written over the content the storage had when it was first seen.
   bool untouched(const at::Tensor& tensor) const;
 

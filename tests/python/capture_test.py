@@ -179,12 +179,18 @@ def calls_tolist(self, y):
     return y * y.detach().tolist()[0][0]
 
 
+def takes_address(self, y):
+    return y * y.data_ptr()
+
+
 def masks(self, y):
     return y[y > 0]
 
 
 @pytest.mark.parametrize(
-    "body", [reads_item, branches, calls_numpy, calls_tolist, masks], ids=lambda b: b.__name__
+    "body",
+    [reads_item, branches, calls_numpy, calls_tolist, takes_address, masks],
+    ids=lambda b: b.__name__,
 )
 def test_reading_a_value_is_refused_with_the_line(body):
     lines, start = inspect.getsourcelines(body)
@@ -348,3 +354,37 @@ def test_one_hot_and_whole_maximum():
         return y * classes + y.max() - y.min()
 
     check_against_eager(body)
+
+
+def test_constants_are_worked_out_while_capturing():
+    def body(self, y):
+        mask = torch.tril(torch.ones(3, 3)).eq(0)
+        repeated = y.repeat_interleave(2, dim=1)[:, ::2]
+        weights = torch.empty(3).fill_(2)
+        weights[1] = 5
+        if weights.sum().item() == 9:  # known without running the program
+            repeated = repeated * weights
+        return repeated.unsqueeze(1).masked_fill(mask, -1.0)
+
+    check_against_eager(body)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 1.0, 2.0])])
+def test_label_smoothing(reduction, weight):
+    def body(self, y):
+        target = torch.tensor([1, -100])
+        return F.cross_entropy(y, target, weight, reduction=reduction, label_smoothing=0.2)
+
+    check_against_eager(body)
+
+
+def test_an_error_of_the_users_own_is_not_replaced_by_an_earlier_refusal():
+    def body(self, y):
+        try:
+            y.sum().item()
+        except RuntimeError:
+            raise LookupError("something else") from None
+
+    with pytest.raises(LookupError, match="something else"):
+        train(body)

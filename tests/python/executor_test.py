@@ -321,8 +321,10 @@ def test_bad_inputs_are_one_clear_sentence():
         executor(torch.randn(8, 20).double())
     with pytest.raises(poptorch.Error, match="no elements"):
         poptorch.inferenceModel(MLP())(torch.randn(0, 20))
-    with pytest.raises(RuntimeError):  # PyTorch's own words
+    with pytest.raises(poptorch.Error, match="models.py"):
         poptorch.inferenceModel(MLP())(torch.randn(8, 21))
+    with pytest.raises(poptorch.Error, match="half precision"):
+        poptorch.inferenceModel(MLP())(torch.randn(8, 20).half())
     with pytest.raises(poptorch.Error, match="poptorch.Options"):
         poptorch.inferenceModel(MLP(), {"deviceIterations": 4})
     with pytest.raises(AssertionError, match="Unsupported optimizer"):

@@ -216,16 +216,56 @@ TEST(Models, LibTorchsOptimizerCarriesTheNumbers) {
   EXPECT_THROW(Optimizer{adam}, Error);
 }
 
+struct Reads : nn::Module {
+  std::function<void(const at::Tensor&)> look;
+  explicit Reads(std::function<void(const at::Tensor&)> how) : look(std::move(how)) {}
+  at::Tensor forward(const at::Tensor& x) {
+    look(x);
+    look(x * 2);
+    return x + 1;
+  }
+};
+
 TEST(Models, ReadingAValueIsRefused) {
-  struct ReadsImpl : nn::Module {
-    at::Tensor forward(const at::Tensor& x) { return x * x.sum().item<float>(); }
+  const std::vector<std::function<void(const at::Tensor&)>> ways = {
+      [](const at::Tensor& x) { x.sum().item<float>(); },
+      [](const at::Tensor& x) { x.accessor<float, 1>(); },
+      [](const at::Tensor& x) { static_cast<void>(x.data_ptr<float>()[0]); },
+      [](const at::Tensor& x) { std::ostringstream() << x; },
+      [](const at::Tensor& x) {
+        if (x.any().item<bool>()) throw std::logic_error("a value was made up");
+      },
   };
-  auto inference = inferenceModel(std::make_shared<ReadsImpl>());
-  try {
-    inference(torch::ones({2}));
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("looked at the value"), std::string::npos);
+  for (const auto& way : ways) {
+    auto inference = inferenceModel(std::make_shared<Reads>(way));
+    try {
+      inference(torch::ones({2}));
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("looked at the value"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(Models, AForwardThatThrowsLeavesNoTrace) {
+  BatchNormCnn module;
+  const auto before = copy_of(module);
+  struct Throws : nn::Module {
+    BatchNormCnn inner;
+    explicit Throws(BatchNormCnn m) : inner(register_module("inner", std::move(m))) {}
+    Pair forward(const at::Tensor& x, const at::Tensor& y) {
+      inner->forward(x, y);
+      throw std::out_of_range("the user's own");
+    }
+  };
+  auto training = trainingModel(std::make_shared<Throws>(module));
+  const auto [images, labels] = batch(0);
+  EXPECT_THROW(training(images, labels), std::out_of_range);
+  const auto now = weights_of(module), then = weights_of(before);
+  for (size_t i = 0; i < now.size(); ++i) {
+    EXPECT_TRUE(torch::equal(now[i].tensor, then[i].tensor)) << now[i].name;
+    EXPECT_FALSE(now[i].tensor.grad().defined());
   }
 }
 
