@@ -78,3 +78,7 @@ void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
     if (!(condition)) [[unlikely]]                                                    \
       throw ::tessera::InternalError(::fmt::format(__VA_ARGS__), __FILE__, __LINE__); \
   } while (false)
+
+// Where no program can come: throws without a condition, so that the compiler knows too.
+#define TESSERA_UNREACHABLE(...) \
+  throw ::tessera::InternalError(::fmt::format(__VA_ARGS__), __FILE__, __LINE__)

@@ -136,8 +136,8 @@ void verify_structure(const Graph& graph) {
   const auto broken = find_broken_promise(graph);
   if (!broken) return;
   const bool at_node = broken->place == Place::node;
-  TESSERA_INVARIANT(false, "in graph '{}': {}{}", graph.name, broken->what,
-                    at_node ? " at " + print_node(graph, graph.node({broken->index})) : "");
+  TESSERA_UNREACHABLE("in graph '{}': {}{}", graph.name, broken->what,
+                      at_node ? " at " + print_node(graph, graph.node({broken->index})) : "");
 }
 
 }  // namespace tessera

@@ -71,7 +71,7 @@ Attr fixed_value(const std::string& text, AttrType type) {
     case AttrType::blob:
       break;
   }
-  TESSERA_INVARIANT(false, "a fixed attribute '{}' cannot be of type {}", text, name_of(type));
+  TESSERA_UNREACHABLE("a fixed attribute '{}' cannot be of type {}", text, name_of(type));
 }
 
 }  // namespace tessera

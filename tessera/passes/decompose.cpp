@@ -52,7 +52,7 @@ void decompose(Graph& graph) {
     });
     if (!changed) return;
   }
-  TESSERA_INVARIANT(false, "composites are still there after {} rounds", max_depth);
+  TESSERA_UNREACHABLE("composites are still there after {} rounds", max_depth);
 }
 
 }  // namespace tessera

@@ -34,14 +34,14 @@ Attr attribute_value(const c10::IValue& value, AttrType type) {
     case AttrType::blob:
       break;
   }
-  TESSERA_INVARIANT(false, "an argument cannot be an attribute of type {}", name_of(type));
+  TESSERA_UNREACHABLE("an argument cannot be an attribute of type {}", name_of(type));
 }
 
 const AttrSpec& spec_of(const OpDef& op, const std::string& name) {
   for (const AttrSpec& spec : op.attrs) {
     if (spec.name == name) return spec;
   }
-  TESSERA_INVARIANT(false, "{}'s spelling names '{}', which is no attribute", op.name, name);
+  TESSERA_UNREACHABLE("{}'s spelling names '{}', which is no attribute", op.name, name);
 }
 
 void append_operand(const c10::IValue& value, std::vector<CallOperand>& operands) {

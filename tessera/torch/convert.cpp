@@ -40,7 +40,7 @@ at::ScalarType scalar_type_of(DType dtype) {
   for (const Pair& pair : pairs) {
     if (pair.ours == dtype) return pair.torch;
   }
-  TESSERA_INVARIANT(false, "no PyTorch type for {}", name_of(dtype));
+  TESSERA_UNREACHABLE("no PyTorch type for {}", name_of(dtype));
 }
 
 Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
