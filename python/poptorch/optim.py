@@ -1,8 +1,12 @@
 """Optimisers: they carry numbers; the update itself is part of the compiled program."""
 
+import logging
+import math
 from typing import Optional
 
 import torch
+
+from . import poptorch_core
 
 
 class SGD(torch.optim.SGD):
@@ -28,6 +32,7 @@ class SGD(torch.optim.SGD):
         use_combined_accum: Optional[bool] = None,
         accum_type: Optional[torch.dtype] = None,
         velocity_accum_type: Optional[torch.dtype] = None,
+        max_grad_norm: Optional[float] = None,
     ):
         super().__init__(
             params,
@@ -46,6 +51,11 @@ class SGD(torch.optim.SGD):
                 torch.float16,
                 torch.float32,
             ), f"{name} must be torch.float16 or torch.float32, not {dtype}"
+        if max_grad_norm not in (None, math.inf):
+            raise poptorch_core.Error(
+                f"max_grad_norm={max_grad_norm}: clipping the norm of the gradients is not there "
+                "yet; leave it out"
+            )
         self.loss_scaling = 1.0 if loss_scaling is None else loss_scaling
         self.velocity_scaling = 1.0 if velocity_scaling is None else velocity_scaling
         self.use_combined_accum = bool(use_combined_accum)
@@ -60,14 +70,8 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list:
         "poptorch.optim.SGD"
     )
     if type(optimizer) not in (SGD, torch.optim.SGD):
-        _warn_subclass(optimizer)
+        logging.getLogger("poptorch::python").warning(
+            "%s is a subclass of a supported optimiser: its own step() is never run",
+            type(optimizer).__name__,
+        )
     return optimizer.param_groups
-
-
-def _warn_subclass(optimizer):
-    import logging
-
-    logging.getLogger("poptorch::python").warning(
-        "%s is a subclass of a supported optimiser: its own step() is never run",
-        type(optimizer).__name__,
-    )
