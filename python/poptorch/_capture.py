@@ -69,10 +69,19 @@ class _Registered:
             for name, module in model.named_modules()
             for table in (module._parameters, module._buffers)
         ]
+        # Plain attributes are put back too: what forward computed into them has no values.
+        self._attributes = [
+            (module, name, value)
+            for module in model.modules()
+            for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor)
+        ]
 
     def restore(self):
         """Undo what forward registered; return the name of the first such tensor, or None."""
         changed = None
+        for module, name, value in self._attributes:
+            vars(module)[name] = value
         for prefix, module, table, before in self._tables:
             for name in {**before, **table}:
                 if before.get(name) is table.get(name) and (name in before) == (name in table):

@@ -197,7 +197,7 @@ void Executor::add_update(Capture& captured) const {
     for (const BoundState& state : captured.states) {
       if (state.kind != StateKind::parameter) continue;
       for (const at::Tensor& parameter : group.parameters) {
-        if (parameter.storage().is_alias_of(state.host.storage())) {
+        if (parameter.data_ptr() == state.host.data_ptr()) {
           update.parameters.push_back(state.name);
           break;
         }
@@ -332,9 +332,9 @@ void Executor::copyWeightsToHost() {
     session_->read_state(i, bytes_of(staged));
     if (!direct) host.copy_(staged);
     host_weights_[i]->version += 1;
-    sent_versions_[i] = host_weights_[i]->version;
     if (host_weights_[i]->newer_values == this) host_weights_[i]->newer_values = nullptr;
   }
+  for (size_t i = 0; i < weights_.size(); ++i) sent_versions_[i] = host_weights_[i]->version;
   host_outdated_ = false;
 }
 

@@ -37,6 +37,14 @@ bool is_view(const c10::OperatorHandle& op, const AtenCall& call) {
   return false;
 }
 
+// Others look at sizes and types only.
+bool makes_tensor(const c10::OperatorHandle& op) {
+  for (const auto& result : op.schema().returns()) {
+    if (result.type()->str().find("Tensor") != std::string::npos) return true;
+  }
+  return op.schema().returns().empty();
+}
+
 // Masks select a number of elements that depends on their values.
 bool has_mask(const AtenCall& call) {
   const c10::IValue* indices = call.find("indices");
@@ -74,6 +82,11 @@ int64_t draw_key(const AtenCall& call) {
   const std::lock_guard lock(generator.mutex());
   const uint64_t bits = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
   return static_cast<int64_t>(bits >> 1);
+}
+
+// The tensor's window without its autograd history.
+at::Tensor own_window(const at::Tensor& tensor) {
+  return window_over(tensor.storage(), tensor.scalar_type(), geometry_of(tensor));
 }
 
 // The type in a graph, which has no 64-bit types.
@@ -150,15 +163,31 @@ void Recorder::place_by_weights(const MatchedCall& matched) {
 
 // A storage nobody told us of: a weight, or a tensor that was there before and is a constant.
 StorageVersions::Found Recorder::outside_value(const at::Tensor& tensor) {
+  const at::Tensor whole = standing_for_storage(tensor);
   const Named* named = find_named(tensor);
-  if (!named) {
-    const at::Tensor whole = standing_for_storage(tensor);
-    return {constant_value(whole), geometry_of(whole)};
+  if (!named) return {constant_value(whole), geometry_of(whole)};
+  const at::Tensor first = own_window(named->tensor.tensor);
+  if (same_elements(geometry_of(first), geometry_of(standing_for_storage(first)))) {
+    return {add_state(*named), geometry_of(first)};
   }
-  const at::Tensor host = standing_for_storage(named->tensor.tensor);
-  bound_states_.push_back({named->tensor.name, named->kind, host});
-  return {graph_.add_state(named->kind, named->tensor.name, graph_type_of(host)),
-          geometry_of(host)};
+  // Weights that are windows of one storage: each is a state, the storage is made of them.
+  ValueId content = constant_value(whole);
+  std::vector<Geometry> windows;
+  for (const Named& other : named_) {
+    if (!other.tensor.tensor.storage().is_alias_of(tensor.storage())) continue;
+    const Geometry window = geometry_of(other.tensor.tensor);
+    if (std::find(windows.begin(), windows.end(), window) != windows.end()) continue;
+    windows.push_back(window);
+    content = builder_.add("write_view", {content, add_state(other)},
+                           {{"strides", window.strides}, {"offset", window.offset}});
+  }
+  return {content, geometry_of(whole)};
+}
+
+ValueId Recorder::add_state(const Named& named) {
+  const at::Tensor host = own_window(named.tensor.tensor);
+  bound_states_.push_back({named.tensor.name, named.kind, host});
+  return graph_.add_state(named.kind, named.tensor.name, graph_type_of(host));
 }
 
 ValueId Recorder::constant_value(const at::Tensor& whole) {
@@ -198,12 +227,12 @@ void Recorder::write(const at::Tensor& tensor, ValueId value) {
 
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const AtenCall call(op, stack);
-  if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
+  const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
+  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call);
+  if (call.schema().name().starts_with("profiler::") || is_view(op, call) || !makes_tensor(op)) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
   }
-  const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
-  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call);
   if (!random && can_run_now(call)) {
     run_now(op, call, stack);
     return;
@@ -474,16 +503,17 @@ void Recorder::finish_states() {
   for (const auto& [named, kind] : named_) {
     if (versions_.untouched(named.tensor)) continue;
     builder_.set_place({}, Phase::micro_batch);
-    const at::Tensor whole = standing_for_storage(named.tensor);
-    const ValueId value = versions_.read(whole);
+    const at::Tensor window = own_window(named.tensor);
+    const ValueId value = versions_.read(window);
     if (!graph_.find_state(named.name)) {
-      // Written but never read: tied names share the state of the first, which has it already.
+      // Tied to a name that has the state already, or written without having been read.
       const bool tied =
           std::any_of(bound_states_.begin(), bound_states_.end(), [&](const BoundState& bound) {
-            return bound.host.storage().is_alias_of(whole.storage());
+            return bound.host.storage().is_alias_of(window.storage()) &&
+                   geometry_of(bound.host) == geometry_of(window);
           });
       if (tied) continue;
-      outside_value(whole);
+      add_state({named, kind});
     }
     for (State& state : graph_.states()) {
       if (state.name != named.name) continue;

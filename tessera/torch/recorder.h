@@ -28,7 +28,7 @@ struct NamedTensor {
 struct BoundState {
   std::string name;
   StateKind kind = StateKind::parameter;
-  at::Tensor host;  // fills its storage
+  at::Tensor host;
 };
 
 class Recorder {
@@ -92,6 +92,7 @@ class Recorder {
     StateKind kind;
   };
   const Named* find_named(const at::Tensor& tensor) const;
+  ValueId add_state(const Named& named);
 
   std::vector<Named> named_;
   std::unordered_map<const c10::StorageImpl*, size_t> named_by_storage_;  // the first of tied ones

@@ -9,6 +9,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from models import BatchNormCNN, batch
+from torch.utils.checkpoint import checkpoint
 
 
 class Scale(nn.Module):
@@ -388,3 +389,65 @@ def test_an_error_of_the_users_own_is_not_replaced_by_an_earlier_refusal():
 
     with pytest.raises(LookupError, match="something else"):
         train(body)
+
+
+class Windows(nn.Module):
+    """Parameters that are parts of one tensor."""
+
+    def __init__(self):
+        super().__init__()
+        flat = torch.linspace(-1, 1, 13)
+        self.u = nn.Parameter(flat[:8].view(4, 2))
+        self.v = nn.Parameter(flat[8:12].view(2, 2).t())
+
+    def forward(self, x):
+        y = x @ self.u @ self.v
+        return y, F.mse_loss(y, torch.ones_like(y))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        hidden = checkpoint(lambda t: torch.tanh(self.a(t)), x * self.a.weight[0, 0])
+        y = self.b(hidden)
+        return y, F.mse_loss(y, torch.ones_like(y))
+
+
+class Remembers(nn.Module):
+    """Keeps what it computed in an attribute that is neither parameter nor buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+        self.newest = torch.full((1,), 7.0)
+
+    def forward(self, x):
+        y = self.fc(x)
+        self.newest = y.detach()
+        return y, F.mse_loss(y, torch.ones_like(y))
+
+
+@pytest.mark.parametrize("model_class", [Windows, Checkpointed, Remembers])
+def test_unusual_weights_train_as_eager(model_class):
+    torch.manual_seed(0)
+    model = model_class()
+    torch.manual_seed(0)
+    reference = model_class()
+    eager = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+    executor = poptorch.trainingModel(
+        model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1),
+    )
+    x = torch.randn(6, 4)
+    for _ in range(4):
+        eager.zero_grad()
+        reference(x)[1].backward()
+        eager.step()
+        executor(x)
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        torch.testing.assert_close(ours.detach(), theirs.detach())
+    if model_class is Remembers:
+        assert model.newest.item() == 7  # the user's own tensor, not one without values
