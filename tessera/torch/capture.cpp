@@ -79,10 +79,6 @@ std::vector<bool> ancestors(const Graph& graph, ValueId value) {
   return seen;
 }
 
-std::string place(const Origin& origin) {
-  return origin.file.empty() ? "forward" : fmt::format("{}:{}", origin.file, origin.line);
-}
-
 // The one marked loss that feeds no other.
 const Recorder::Loss& terminal_loss(Recorder& recorder) {
   const auto& losses = recorder.losses();

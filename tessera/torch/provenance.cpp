@@ -1,6 +1,7 @@
 #include "tessera/torch/provenance.h"
 
 #include <ATen/SequenceNumber.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +26,11 @@ void node_ends(const at::RecordFunction&, at::ObserverContext*) {
 }
 
 }  // namespace
+
+std::string place(const Origin& origin) {
+  if (!origin.file.empty()) return fmt::format("{}:{}", origin.file, origin.line);
+  return origin.module.empty() ? "forward" : origin.module;
+}
 
 Provenance::Provenance(std::function<Origin()> locate) : locate_(std::move(locate)) {
   running_nodes = &running_;

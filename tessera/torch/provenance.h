@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+// For messages: "train.py:31", else the module, else "forward".
+std::string place(const Origin& origin);
+
 class Provenance {
  public:
   explicit Provenance(std::function<Origin()> locate);

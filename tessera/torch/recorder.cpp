@@ -67,11 +67,6 @@ void run_on(c10::DispatchKey key, const c10::OperatorHandle& op, torch::jit::Sta
   op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
 }
 
-std::string place(const Origin& origin) {
-  if (origin.file.empty()) return origin.module.empty() ? "forward" : origin.module;
-  return fmt::format("{}:{}", origin.file, origin.line);
-}
-
 // Drawn from PyTorch's generator, so that a recomputed dropout (torch.utils.checkpoint restores the
 // generator) gets the key of its first run.
 int64_t draw_key(const AtenCall& call) {
