@@ -145,6 +145,13 @@ class PoplarExecutor:
         """How long compiling took."""
         return datetime.timedelta(seconds=self._core.compilationSeconds())
 
+    def hostCalls(self) -> list:
+        """Operators of the program that run PyTorch's own kernels, for lack of one of ours.
+
+        One dictionary each: operator, nodes (in the program), runs and seconds (so far).
+        """
+        return self._core.hostCalls()
+
     @property
     def options(self):
         """The executor's own, frozen options."""

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
+#include "tessera/ops/host_call.h"
 #include "tessera/passes/add_optimizer.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/torch/convert.h"
@@ -157,7 +158,8 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
   request.example_inputs = micro_batch(inputs);
   request.forward = model_.forward;
   request.training = purpose_ == Purpose::training;
-  request.locate = model_.locate;
+  request.front_end = model_.front_end;
+  if (model_.modules) request.modules = model_.modules();
   Capture captured = capture(request);
   captured.graph.name = purpose_ == Purpose::training ? "training" : "inference";
   if (purpose_ == Purpose::training) add_update(captured);
@@ -179,6 +181,10 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
   host_weights_.clear();
   for (const BoundState& weight : weights_) host_weights_.push_back(host_weight(weight.host));
   sent_versions_.assign(weights_.size(), 0);
+  host_calls_.clear();
+  for (const auto& [overload, nodes] : host_calls(executable_->graph())) {
+    host_calls_.push_back({overload, nodes});
+  }
   compilation_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   attachToDevice();
@@ -206,6 +212,20 @@ void Executor::add_update(Capture& captured) const {
     spec.groups.push_back(std::move(update));
   }
   add_optimizer(captured.graph, spec);
+}
+
+std::vector<HostCall> Executor::hostCalls() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<HostCall> calls = host_calls_;  // of sessions that are over
+  if (!session_) return calls;
+  for (const cpu::HostCallTime& time : session_->host_calls()) {
+    for (HostCall& call : calls) {
+      if (call.overload != time.call->kernel) continue;
+      call.runs += time.runs;
+      call.seconds += static_cast<double>(time.nanoseconds) * 1e-9;
+    }
+  }
+  return calls;
 }
 
 void Executor::check_inputs(const std::vector<NamedTensor>& inputs) const {
@@ -282,20 +302,30 @@ void Executor::attachToDevice() {
   copyWeightsToDevice();
 }
 
+void Executor::close_session() {
+  host_calls_ = hostCalls();
+  for (const HostCall& call : host_calls_) {
+    if (call.runs == 0) continue;
+    log(LogLevel::info, "not native: {} ran {} times in {:.3f} s", call.overload, call.runs,
+        call.seconds);
+  }
+  session_.reset();
+}
+
 void Executor::detachFromDevice() {
   const std::lock_guard lock(mutex_);
   check(isCompiled(), "detachFromDevice: the model has not been compiled yet");
   check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
   copyWeightsToHostIfNeeded();
   save_device_state();
-  session_.reset();
+  close_session();
 }
 
 void Executor::destroy() {
   const std::lock_guard lock(mutex_);
   if (!isCompiled()) return;
   if (isAttachedToDevice()) copyWeightsToHostIfNeeded();
-  session_.reset();
+  close_session();
   executable_.reset();
   weights_.clear();
   host_weights_.clear();

@@ -28,7 +28,16 @@ struct ModelAccess {
   std::function<std::vector<NamedTensor>()> buffers;
   // Runs forward on one micro-batch and returns its tensors, flattened.
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
-  std::function<Origin()> locate = {};  // where the user's code is now
+  FrontEnd front_end = {};
+  std::function<std::vector<ModuleClass>()> modules = {};  // of a model written in C++
+};
+
+// An operator of the program that runs PyTorch's own kernel, for lack of one of ours.
+struct HostCall {
+  std::string overload;  // "aten::linalg_qr"
+  int64_t nodes = 0;     // in the program
+  int64_t runs = 0;      // so far
+  double seconds = 0;
 };
 
 class Executor : private WeightHolder {
@@ -62,10 +71,14 @@ class Executor : private WeightHolder {
   Purpose purpose() const { return purpose_; }
   double compilationSeconds() const;
 
+  // Operators that are not native, with the time they have taken. Empty before compiling.
+  std::vector<HostCall> hostCalls() const;
+
   // The program, for looking at.
   const Executable& executable() const;
 
  private:
+  void close_session();
   struct Input {
     std::string name;
     at::ScalarType type;
@@ -98,6 +111,7 @@ class Executor : private WeightHolder {
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
   std::vector<Input> inputs_;
+  std::vector<HostCall> host_calls_;
   std::vector<BoundState> weights_;  // the executable's first states
   std::vector<std::shared_ptr<HostWeight>> host_weights_;
   std::vector<uint64_t> sent_versions_;

@@ -9,6 +9,8 @@
 // device while training: module() brings them back, as do detachFromDevice() and destroy().
 #pragma once
 
+#include <torch/nn/module.h>
+
 #include <memory>
 #include <tuple>
 #include <type_traits>
@@ -68,6 +70,8 @@ std::vector<NamedTensor> named_tensors(const Dict& dict) {
   return named;
 }
 
+std::vector<ModuleClass> module_classes(const torch::nn::Module& module);
+
 }  // namespace detail
 
 template <typename Module>
@@ -118,6 +122,7 @@ class Model {
         .parameters = [m = module_] { return detail::named_tensors(m->named_parameters()); },
         .buffers = [m = module_] { return detail::named_tensors(m->named_buffers()); },
         .forward = [f = forward_](const std::vector<at::Tensor>& inputs) { return (*f)(inputs); },
+        .modules = [m = module_] { return detail::module_classes(*m); },
     };
   }
 

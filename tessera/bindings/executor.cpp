@@ -38,6 +38,11 @@ std::function<std::vector<NamedTensor>()> list_of(const py::function& function) 
   };
 }
 
+void forget_python_error() {
+  const py::gil_scoped_acquire gil;
+  PyErr_Clear();
+}
+
 ModelAccess access_to(const py::function& parameters, const py::function& buffers,
                       const py::function& forward) {
   return {.parameters = list_of(parameters),
@@ -47,7 +52,7 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
                 const py::gil_scoped_acquire gil;
                 return (*call)(inputs).cast<std::vector<at::Tensor>>();
               },
-          .locate = &python_origin};
+          .front_end = {.locate = &python_origin, .forget_error = &forget_python_error}};
 }
 
 // A Python optimiser's param_groups, which PyTorch keeps as dictionaries.
@@ -104,6 +109,19 @@ void bind_executor(py::module_& module) {
       .def("copyWeightsToDevice", &Executor::copyWeightsToDevice, Released())
       .def("copyWeightsToHostIfNeeded", &Executor::copyWeightsToHostIfNeeded, Released())
       .def("compilationSeconds", &Executor::compilationSeconds)
+      .def("hostCalls",
+           [](const Executor& self) {
+             py::list calls;
+             for (const HostCall& call : self.hostCalls()) {
+               py::dict entry;
+               entry["operator"] = call.overload;
+               entry["nodes"] = call.nodes;
+               entry["runs"] = call.runs;
+               entry["seconds"] = call.seconds;
+               calls.append(std::move(entry));
+             }
+             return calls;
+           })
       .def_property_readonly("options", &Executor::options,
                              py::return_value_policy::reference_internal)
       .def("graph_text", [](const Executor& self) { return print(self.executable().graph()); })

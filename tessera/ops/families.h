@@ -23,5 +23,6 @@ std::span<const OpDef> random();
 std::span<const OpDef> loss();
 std::span<const OpDef> nll_loss();
 std::span<const OpDef> optimizer();
+std::span<const OpDef> host();
 
 }  // namespace tessera::families

@@ -30,6 +30,7 @@ enum class Kind {
   source,         // makes a value from attributes alone
   random,         // from the counter-based generator
   update,         // an optimiser's step
+  host,           // PyTorch's own kernel
   composite       // always taken apart into other rows
 };
 

@@ -21,7 +21,8 @@ struct Table {
          {families::elementwise(), families::activation(), families::reduce(), families::scan(),
           families::matmul(), families::conv(), families::norm(), families::pool(),
           families::resample(), families::index(), families::view(), families::rearrange(),
-          families::random(), families::loss(), families::nll_loss(), families::optimizer()}) {
+          families::random(), families::loss(), families::nll_loss(), families::optimizer(),
+          families::host()}) {
       for (const OpDef& row : family) add(row);
     }
   }
@@ -97,6 +98,8 @@ std::string_view name_of(Kind kind) {
       return "random";
     case Kind::update:
       return "update";
+    case Kind::host:
+      return "host";
     case Kind::composite:
       return "composite";
   }

@@ -7,6 +7,7 @@
 #include "tessera/base/log.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/host_call.h"
 #include "tessera/passes/pipeline.h"
 
 namespace tessera {
@@ -32,6 +33,13 @@ void log_programs(const Graph& graph, const cpu::Plan& plan) {
   log(LogLevel::trace, "{}", print(plan));
 }
 
+void log_host_calls(const Graph& graph) {
+  for (const auto& [overload, nodes] : host_calls(graph)) {
+    log(LogLevel::info, "not native: {} runs PyTorch's own kernel, {} node{}", overload, nodes,
+        nodes == 1 ? "" : "s");
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
@@ -54,6 +62,7 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
       milliseconds_since(start), graph.node_count(), plan.update_begin,
       plan.calls.size() - plan.update_begin, print(plan.memory));
+  log_host_calls(graph);
 
   progress(100);
   return std::make_shared<Executable>(std::move(graph), std::move(plan));

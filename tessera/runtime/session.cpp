@@ -5,6 +5,7 @@
 #include "tessera/backend/cpu/kernels/add_into.h"
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/base/error.h"
+#include "tessera/ops/host_call.h"
 
 namespace tessera {
 
@@ -23,7 +24,9 @@ int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
 }
 
 Session::Session(std::shared_ptr<const Executable> executable, int threads)
-    : executable_(std::move(executable)), pool_(threads), engine_(executable_->plan(), pool_) {}
+    : executable_(std::move(executable)), pool_(threads), engine_(executable_->plan(), pool_) {
+  check_host_calls_can_run(executable_->graph());
+}
 
 void Session::write_state(size_t index, std::span<const std::byte> value) {
   TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);

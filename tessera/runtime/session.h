@@ -50,6 +50,9 @@ class Session {
   void read_state(size_t index, std::span<std::byte> value) const;
   void set_hyperparameter(size_t index, float value);
 
+  // What runs through PyTorch's own kernels, and how long that has taken.
+  const std::vector<cpu::HostCallTime>& host_calls() const { return engine_.host_calls(); }
+
   RngState rng() const { return rng_; }
   void set_rng(RngState rng) { rng_ = rng; }
 

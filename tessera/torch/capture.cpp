@@ -8,7 +8,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/passes/add_optimizer.h"
-#include "tessera/torch/cpp_origin.h"
 #include "tessera/torch/dispatch.h"
 
 namespace tessera {
@@ -150,6 +149,11 @@ void add_gradients(Recorder& recorder, const std::vector<NamedTensor>& parameter
   }
 }
 
+FrontEnd front_end_of(const CaptureRequest& request) {
+  if (request.front_end.locate) return request.front_end;
+  return {.locate = CppLocator(request.modules), .guesses_modules = true};
+}
+
 }  // namespace
 
 bool is_capturing() { return capturing; }
@@ -159,8 +163,7 @@ Capture capture(const CaptureRequest& request) {
   const std::lock_guard lock(one_at_a_time);
   const KeepGradients gradients(request.parameters);
   const KeepRandomState random_state;
-  Recorder recorder(request.parameters, request.buffers,
-                    request.locate ? request.locate : cpp_origin);
+  Recorder recorder(request.parameters, request.buffers, front_end_of(request));
 
   Capture result;
   std::vector<at::Tensor> inputs, outputs;
@@ -189,7 +192,6 @@ Capture capture(const CaptureRequest& request) {
     recorder.seal();
     throw;
   }
-  recorder.check_all_known();
   result.outputs = add_outputs(recorder, outputs);
   result.changed_inputs = add_changed_inputs(recorder, inputs);
   if (request.training) add_gradients(recorder, request.parameters);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/torch/cpp_origin.h"
 #include "tessera/torch/recorder.h"
 
 namespace tessera {
@@ -27,7 +28,8 @@ struct CaptureRequest {
   std::vector<NamedTensor> example_inputs;  // one micro-batch; only types and shapes matter
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
   bool training = false;
-  std::function<Origin()> locate;  // where the user's code is now; empty: asks the C++ stack
+  FrontEnd front_end;                // one that cannot locate: asks the C++ stack,
+  std::vector<ModuleClass> modules;  // in which these modules may be running
 };
 
 struct CapturedOutput {

@@ -10,7 +10,10 @@
 #include <unordered_set>
 
 #include "tessera/base/log.h"
+#include "tessera/ops/host_call.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/host_arguments.h"
+#include "tessera/torch/host_call.h"
 #include "tessera/torch/result_geometry.h"
 
 namespace tessera {
@@ -108,9 +111,10 @@ Attrs narrowed_attrs(Attrs attrs) {
 }  // namespace
 
 Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
-                   std::function<Origin()> locate)
-    : builder_(graph_),
-      provenance_(std::move(locate)),
+                   FrontEnd front_end)
+    : front_end_(std::move(front_end)),
+      builder_(graph_),
+      provenance_(front_end_.locate),
       versions_(builder_, [this](const at::Tensor& tensor) { return outside_value(tensor); }) {
   const auto add = [&](std::vector<NamedTensor>& tensors, StateKind kind) {
     for (auto& tensor : tensors) {
@@ -140,9 +144,10 @@ const Recorder::Named* Recorder::find_named(const at::Tensor& tensor) const {
   return at == named_by_storage_.end() ? nullptr : &named_[at->second];
 }
 
-// C++ modules do not say when they run; the weights an operator uses tell whose it is.
+// Modules written in C++ do not say when they run; the weights an operator uses tell whose it is.
+// Python's do, and their word goes.
 void Recorder::place_by_weights(const MatchedCall& matched) {
-  if (!builder_.origin().module.empty()) return;
+  if (!front_end_.guesses_modules && !builder_.origin().module.empty()) return;
   for (const CallOperand& operand : matched.operands) {
     const Named* weight = operand.tensor.defined() ? find_named(operand.tensor) : nullptr;
     if (!weight) continue;
@@ -238,7 +243,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     record_row(call, *matched, stack);
     return;
   }
-  record_unknown(op, call, stack);
+  record_host_call(op, call, stack);
 }
 
 // An operator whose arguments are all known gives a constant, which becomes part of the graph when
@@ -414,68 +419,65 @@ void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   for (c10::IValue& value : returned) stack.push_back(std::move(value));
 }
 
-// No row: PyTorch's own shape rule lets capture go on, so that one error can name all of them.
-void Recorder::record_unknown(const c10::OperatorHandle& op, const AtenCall& call,
-                              torch::jit::Stack& stack) {
-  const bool of_aten = call.schema().name().starts_with("aten::");
-  unknown_.emplace((of_aten ? "aten::" : "") + call.overload(), builder_.origin());
-  torch::jit::Stack meta;
-  for (size_t i = 0; i < call.count(); ++i) {
-    const c10::IValue& value = call.argument(i);
-    if (value.isTensor() && value.toTensor().defined()) {
-      meta.push_back(to_meta(value.toTensor()));
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(to_meta(tensor));
-      meta.push_back(list);
-    } else {
-      meta.push_back(value);
-    }
+// A tensor like one that PyTorch made: same type and, where it has no gaps, same strides.
+at::Tensor Recorder::fresh_like(const at::Tensor& result, ValueId value) {
+  const Geometry geometry{shape_of(result), result.strides().vec(), 0};
+  return fresh(memory_order(geometry) ? geometry : dense(geometry.shape), result.scalar_type(),
+               value);
+}
+
+// No row: a node that calls PyTorch.
+void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
+                                torch::jit::Stack& stack) {
+  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
+  const torch::jit::Stack results = dry_run(op, call, front_end_.forget_error);
+  const auto& schema = call.schema();
+
+  std::vector<std::optional<TensorType>> types;
+  const auto add_type = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) graph_dtype(dtype_of(tensor.scalar_type()));
+    types.push_back(tensor.defined() ? std::optional(type_of(tensor)) : std::nullopt);
+  };
+  const std::vector<at::Tensor> written = written_tensors(call);
+  for (const at::Tensor& tensor : written) add_type(tensor);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (returned_argument(schema, i)) continue;
+    if (results[i].isTensor()) add_type(results[i].toTensor());
+    if (!results[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : results[i].toTensorVector()) add_type(tensor);
   }
-  try {
-    run_on(c10::DispatchKey::Meta, op, meta);
-  } catch (const std::exception&) {
-    check_all_known();
-  }
-  const auto written = call.written_arguments();
-  const auto fake_of = [&](const at::Tensor& result) {
-    const Geometry geometry{shape_of(result), result.strides().vec(), 0};
-    const DType dtype = narrowed(dtype_of(result.scalar_type()));
-    const ValueId value =
-        builder_.add("fill", {}, {{"shape", geometry.shape}, {"value", 0.0}, {"dtype", dtype}});
-    return fresh(memory_order(geometry) ? geometry : dense(geometry.shape), result.scalar_type(),
-                 value);
+
+  std::vector<at::Tensor> tensors;
+  Attrs attrs = {{"overload", c10::toString(op.operator_name())},
+                 {"arguments", print_host_arguments(call, tensors)},
+                 {"results", print_host_results(types)}};
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) attrs.set("key", draw_key(call));
+  std::vector<ValueId> operands;
+  for (const at::Tensor& tensor : tensors) operands.push_back(read(tensor));
+  std::vector<ValueId> values;
+  if (!types.empty()) values = builder_.add_all("aten", std::move(operands), std::move(attrs));
+
+  auto value = values.begin();
+  for (const at::Tensor& tensor : written) write(tensor, *value++);
+  const auto made = [&](const at::Tensor& result) {
+    return result.defined() ? fresh_like(result, *value++) : at::Tensor();
   };
   std::vector<c10::IValue> returned;
-  for (size_t i = 0; i < call.schema().returns().size(); ++i) {
-    const c10::IValue& result = torch::jit::peek(meta, i, call.schema().returns().size());
-    if (i < written.size()) {
-      returned.push_back(call.argument(written[i]));
-    } else if (result.isTensor() && result.toTensor().defined()) {
-      returned.push_back(fake_of(result.toTensor()));
-    } else if (result.isTensorList()) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (const auto argument = returned_argument(schema, i)) {
+      returned.push_back(call.argument(*argument));
+    } else if (results[i].isTensor()) {
+      returned.push_back(made(results[i].toTensor()));
+    } else if (results[i].isTensorList()) {
       std::vector<at::Tensor> list;
-      for (const at::Tensor& tensor : result.toTensorVector()) list.push_back(fake_of(tensor));
+      for (const at::Tensor& tensor : results[i].toTensorVector()) list.push_back(made(tensor));
       returned.push_back(list);
     } else {
-      returned.push_back(result);
+      returned.push_back(results[i]);
     }
   }
   torch::jit::drop(stack, call.count());
-  for (c10::IValue& value : returned) stack.push_back(std::move(value));
-}
-
-void Recorder::check_all_known() const {
-  if (unknown_.empty()) return;
-  std::string list;
-  for (const auto& [name, origin] : unknown_) {
-    if (!list.empty()) list += ", ";
-    list += fmt::format("{} ({})", name, place(origin));
-  }
-  fail(ErrorKind::user,
-       "the model uses operators that Tessera does not have: {}; replace them by operators that "
-       "`tessera ops` lists",
-       list);
+  for (c10::IValue& result : returned) stack.push_back(std::move(result));
 }
 
 void Recorder::refuse_value(const AtenCall& call) {

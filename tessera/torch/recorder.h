@@ -4,7 +4,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -31,10 +30,18 @@ struct BoundState {
   at::Tensor host;
 };
 
+// What capture asks the language that the model is written in.
+struct FrontEnd {
+  std::function<Origin()> locate;  // where the user's code is now
+  bool guesses_modules = false;    // the weights that an operator uses know better
+  // A shape rule of PyTorch failed, which is no error here; one in Python leaves its error set.
+  std::function<void()> forget_error = [] {};
+};
+
 class Recorder {
  public:
   Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
-           std::function<Origin()> locate);
+           FrontEnd front_end);
 
   // A stand-in without memory for one micro-batch of an input.
   at::Tensor add_input(const std::string& name, const at::Tensor& example);
@@ -63,9 +70,6 @@ class Recorder {
   Graph& graph() { return graph_; }
   const std::vector<BoundState>& bound_states() const { return bound_states_; }
 
-  // Throws one Error that names every operator for which there is no row.
-  void check_all_known() const;
-
   // The newest refusal. PyTorch's Python front end turns exceptions into its own; this is ours.
   void remember_refusal(const Error& error) { refusal_ = error; }
   const std::optional<Error>& refusal() const { return refusal_; }
@@ -74,8 +78,9 @@ class Recorder {
 
  private:
   void record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
-  void record_unknown(const c10::OperatorHandle& op, const AtenCall& call,
-                      torch::jit::Stack& stack);
+  void record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
+                        torch::jit::Stack& stack);
+  at::Tensor fresh_like(const at::Tensor& result, ValueId value);
   bool record_data_movement(const AtenCall& call, torch::jit::Stack& stack);
   bool can_run_now(const AtenCall& call) const;
   void run_now(const c10::OperatorHandle& op, const AtenCall& call, torch::jit::Stack& stack);
@@ -94,6 +99,7 @@ class Recorder {
   const Named* find_named(const at::Tensor& tensor) const;
   ValueId add_state(const Named& named);
 
+  FrontEnd front_end_;
   std::vector<Named> named_;
   std::unordered_map<const c10::StorageImpl*, size_t> named_by_storage_;  // the first of tied ones
   std::unordered_map<const c10::StorageImpl*, c10::Storage> made_in_forward_;  // constants
@@ -104,7 +110,6 @@ class Recorder {
   StorageVersions versions_;
   std::vector<BoundState> bound_states_;
   std::vector<Loss> losses_;
-  std::map<std::string, Origin> unknown_;
   std::optional<Error> refusal_;
 };
 

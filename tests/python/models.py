@@ -72,3 +72,8 @@ def batch(name, size=16, seed=0):
     classes = {"SeedCNN": 10, "MLP": 4, "BatchNormCNN": 5}
     x = torch.randn(size, *shapes[name], generator=generator)
     return x, torch.randint(classes[name], (size,), generator=generator)
+
+
+def relative(a, b):
+    """How far a tensor is from what it should be, by norms."""
+    return ((a - b).norm() / b.norm().clamp_min(1e-12)).item()

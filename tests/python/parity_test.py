@@ -5,7 +5,7 @@ import copy
 import poptorch
 import pytest
 import torch
-from models import MLP, BatchNormCNN, SeedCNN, batch
+from models import MLP, BatchNormCNN, SeedCNN, batch, relative
 
 MODELS = [SeedCNN, MLP, BatchNormCNN]
 
@@ -34,10 +34,6 @@ def our_gradients(model, inputs):
     executor(*inputs)
     after = {name: p.detach().double() for name, p in model.named_parameters()}
     return {name: (before[name] - after[name]) / lr for name in before}
-
-
-def relative(a, b):
-    return ((a - b).norm() / b.norm().clamp_min(1e-12)).item()
 
 
 @pytest.mark.parametrize("model_class", MODELS)

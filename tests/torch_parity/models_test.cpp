@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "tessera/tessera.h"
 
@@ -283,6 +284,52 @@ TEST(Models, NodesCarryTheUsersLine) {
     EXPECT_TRUE(node.origin.module.starts_with("conv")) << node.origin.module;
   }
   EXPECT_TRUE(conv_found);
+}
+
+struct BlockImpl : nn::Module {
+  nn::ReLU relu;
+  nn::MaxPool2d pool{2};
+  BlockImpl() {
+    register_module("relu", relu);
+    register_module("pool", pool);
+  }
+  at::Tensor forward(const at::Tensor& x) { return pool(relu(x)); }
+};
+TORCH_MODULE(Block);
+
+struct WithoutWeightsImpl : nn::Module {
+  Block block;
+  nn::Sequential tail{nn::Flatten(), nn::Linear(196, 16), nn::Tanh(), nn::Linear(16, 10),
+                      nn::Tanh()};
+  nn::Sigmoid first, second;
+  WithoutWeightsImpl() {
+    register_module("block", block);
+    register_module("tail", tail);
+    register_module("first", first);
+    register_module("second", second);
+  }
+  Pair forward(const at::Tensor& images, const at::Tensor& labels) {
+    const auto x = second(first(tail->forward(block(images)).exp()));
+    return {x, torch::nn::functional::cross_entropy(x, labels)};
+  }
+};
+TORCH_MODULE(WithoutWeights);
+
+TEST(Models, NodesCarryTheUsersModule) {
+  WithoutWeights module;
+  auto training = trainingModel(module);
+  const auto [images, labels] = batch(0);
+  training.compile(images, labels);
+  std::map<std::string, std::vector<std::string>> paths;
+  for (const auto& node : training.executor().executable().graph().nodes()) {
+    if (!node.origin.backward) paths[node.op].push_back(node.origin.module);
+  }
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(paths["relu"], Paths{"block.relu"});
+  EXPECT_EQ(paths["max_pool2d_with_indices"], Paths{"block.pool"});
+  EXPECT_EQ(paths["tanh"], (Paths{"tail.2", "tail.4"}));
+  EXPECT_EQ(paths["exp"], Paths{""});
+  EXPECT_EQ(paths["sigmoid"], (Paths{"", ""}));  // which of two, the stack does not tell
 }
 
 TEST(WeightsFile, RoundTripAndErrors) {

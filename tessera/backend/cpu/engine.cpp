@@ -1,5 +1,7 @@
 #include "tessera/backend/cpu/engine.h"
 
+#include <chrono>
+
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -23,6 +25,7 @@ Engine::Engine(const Plan& plan, ThreadPool& pool)
   calls_.reserve(plan.calls.size());
   for (const Call& call : plan.calls) {
     BoundCall& bound = calls_.emplace_back(bind(call));
+    if (call.host) host_calls_.push_back({.call = &call});
     for (size_t i = 0; i < call.inputs.size(); ++i)
       note_data_input(call.inputs[i], bound.inputs[i]);
   }
@@ -83,7 +86,24 @@ void Engine::set_data_input(size_t index, const std::byte* data) {
 }
 
 void Engine::run(size_t begin, size_t end, RngState rng) {
-  for (size_t i = begin; i < end; ++i) run_call(calls_[i], rng);
+  for (size_t i = begin; i < end; ++i) {
+    if (calls_[i].call->host) {
+      run_host_call(i, rng);
+    } else {
+      run_call(calls_[i], rng);
+    }
+  }
+}
+
+void Engine::run_host_call(size_t index, RngState rng) {
+  const auto start = std::chrono::steady_clock::now();
+  run_call(calls_[index], rng);
+  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
+  for (HostCallTime& time : host_calls_) {
+    if (time.call != calls_[index].call) continue;
+    ++time.runs;
+    time.nanoseconds += taken.count();
+  }
 }
 
 void Engine::run_call(const BoundCall& bound, RngState rng) {

@@ -15,6 +15,12 @@
 
 namespace tessera::cpu {
 
+// The time that a call of PyTorch's kernel has taken so far.
+struct HostCallTime {
+  const Call* call = nullptr;
+  int64_t runs = 0, nanoseconds = 0;
+};
+
 class Engine {
  public:
   // Keeps references to both. Fills the constants; states start as zero.
@@ -35,6 +41,8 @@ class Engine {
   // Valid between run_micro_batch() and run_update().
   const TensorView& output(size_t index) const { return outputs_[index]; }
 
+  const std::vector<HostCallTime>& host_calls() const { return host_calls_; }
+
  private:
   struct BoundCall {
     const Call* call = nullptr;
@@ -48,12 +56,14 @@ class Engine {
   void note_data_input(const Place& place, TensorView& view);
   void run(size_t begin, size_t end, RngState rng);
   void run_call(const BoundCall& bound, RngState rng);
+  void run_host_call(size_t index, RngState rng);
 
   const Plan& plan_;
   ThreadPool& pool_;
   Memory arena_, states_, hyperparameters_, constants_;
   std::vector<BoundCall> calls_;
   std::vector<TensorView> outputs_;
+  std::vector<HostCallTime> host_calls_;  // in the order of the plan
   struct DataView {
     TensorView* view;
     int64_t byte_offset;

@@ -56,6 +56,7 @@ struct Call {
   std::string op;      // the operator's name; "copy" for moves that lowering added
   std::string kernel;  // the entry that was chosen for it
   std::string origin;  // where the user wrote it, for messages; may be empty
+  bool host = false;   // PyTorch's own kernel; `kernel` is its name
   std::shared_ptr<const PreparedKernel> run;
   Attrs attrs;
   std::vector<Place> inputs, outputs;

@@ -117,13 +117,15 @@ class PlanWriter {
   Call call_of(const DraftCall& draft_call, const KernelChoice& kernel, BufferId workspace) const {
     Call call;
     call.op = "copy";
+    call.kernel = kernel.name;
     if (draft_call.node.valid()) {
       const Node& node = draft_.graph->node(draft_call.node);
       call.op = node.op;
       call.origin = text_of(node.origin);
       call.attrs = node.attrs;
+      call.host = op(node).kind == Kind::host;
+      if (call.host) call.kernel = node.attrs.text("overload");
     }
-    call.kernel = kernel.name;
     call.run = kernel.kernel;
     call.workspace = workspace;
     for (const Read& read : draft_call.inputs) call.inputs.push_back(place_of(read));

@@ -1,0 +1,32 @@
+// Operators without a row run through PyTorch's own CPU kernels, at the node `aten`. This library
+// does not link PyTorch: whoever does (tessera/torch) registers how such a node is run. Without
+// that, a program that has such a node is refused before it starts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/ops/kernel_call.h"
+
+namespace tessera {
+
+using HostCallRunner = void (*)(const KernelCall&);
+void set_host_call_runner(HostCallRunner runner);
+
+// Result types as the node holds them: "f32[2,3], -, i64[4]"; a result that PyTorch leaves
+// undefined is a dash. Types are PyTorch's own, not narrowed.
+std::string print_host_results(const std::vector<std::optional<TensorType>>& results);
+std::vector<std::optional<TensorType>> parse_host_results(std::string_view text);
+
+// How often a program calls an overload.
+struct HostCallCount {
+  std::string overload;  // "aten::linalg_qr"
+  int64_t nodes = 0;
+};
+std::vector<HostCallCount> host_calls(const Graph& graph);
+
+// Error where the graph calls PyTorch and nobody has registered how.
+void check_host_calls_can_run(const Graph& graph);
+
+}  // namespace tessera

@@ -1,0 +1,307 @@
+#include "tessera/torch/host_call.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <omp.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/host_call.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/fake_storage.h"
+#include "tessera/torch/host_arguments.h"
+
+namespace tessera {
+namespace {
+
+// PyTorch's kernels get one thread, so that results do not depend on how many it would take.
+class OneThread {
+ public:
+  OneThread() : openmp_(at::get_num_threads()), blas_(blas().count ? blas().count() : 1) {
+    if (openmp_ > 1) omp_set_num_threads(1);
+    if (blas_ > 1) blas().set(1);
+  }
+  ~OneThread() {
+    if (openmp_ > 1) omp_set_num_threads(openmp_);
+    if (blas_ > 1) blas().set(blas_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  // OpenBLAS has threads of its own; another BLAS library goes by OpenMP's number.
+  struct Blas {
+    int (*count)() = nullptr;
+    void (*set)(int) = nullptr;
+  };
+  static const Blas& blas() {
+    static const Blas found = [] {
+      Blas library{
+          reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_num_threads")),
+          reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))};
+      return library.count && library.set ? library : Blas{};
+    }();
+    return found;
+  }
+
+  int openmp_, blas_;
+};
+
+// For random operators that take no generator: PyTorch's own is put elsewhere for their call.
+class SeededDefaultGenerator {
+ public:
+  explicit SeededDefaultGenerator(uint64_t seed)
+      : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+    generator_.set_current_seed(seed);
+  }
+  ~SeededDefaultGenerator() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  SeededDefaultGenerator(const SeededDefaultGenerator&) = delete;
+  SeededDefaultGenerator& operator=(const SeededDefaultGenerator&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+bool is_generator(const c10::Argument& argument) {
+  return argument.type()->str().find("Generator") != std::string::npos;
+}
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
+void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (at::Tensor& tensor : value.toTensorVector()) tensors.push_back(std::move(tensor));
+  }
+}
+
+// A node's call, taken apart once.
+struct ParsedCall {
+  c10::OperatorHandle op;
+  std::vector<HostArgument> arguments;
+  std::vector<std::optional<TensorType>> results;
+
+  explicit ParsedCall(const Attrs& attrs)
+      : op(find(attrs.text("overload"))),
+        arguments(parse_host_arguments(attrs.text("arguments"), op.schema())),
+        results(parse_host_results(attrs.text("results"))) {}
+
+  static c10::OperatorHandle find(const std::string& overload) {
+    const size_t dot = overload.find('.');
+    const auto found = c10::Dispatcher::singleton().findSchema(
+        {overload.substr(0, dot), dot == std::string::npos ? "" : overload.substr(dot + 1)});
+    check(found.has_value(), "this PyTorch has no operator {}", overload);
+    return *found;
+  }
+};
+
+const ParsedCall& parsed_call(const Attrs& attrs) {
+  static std::map<std::tuple<std::string, std::string, std::string>, ParsedCall> calls;
+  const auto key = std::tie(attrs.text("overload"), attrs.text("arguments"), attrs.text("results"));
+  const auto at = calls.find(key);
+  return at != calls.end() ? at->second : calls.emplace(key, ParsedCall(attrs)).first->second;
+}
+
+at::Tensor over(const TensorView& view) {
+  const auto options = at::TensorOptions(scalar_type_of(view.dtype));
+  if (view.numel() == 0)
+    return at::empty(at::IntArrayRef(view.sizes.data(), view.sizes.size()), options);
+  return at::from_blob(view.data, at::IntArrayRef(view.sizes.data(), view.sizes.size()),
+                       at::IntArrayRef(view.strides.data(), view.strides.size()), options);
+}
+
+at::Tensor operand_tensor(const KernelCall& call, const HostOperand& operand, bool written) {
+  check(operand.number < call.inputs.size(), ErrorKind::value, "there is no operand {}",
+        operand.number);
+  const at::Tensor tensor = over(call.inputs[operand.number]);
+  if (operand.dtype && *operand.dtype != call.inputs[operand.number].dtype) {
+    return tensor.to(scalar_type_of(*operand.dtype));
+  }
+  return written ? tensor.clone() : tensor;
+}
+
+c10::IValue argument_value(const KernelCall& call, const HostArgument& argument, bool written) {
+  const auto tensor = [&](const std::optional<HostOperand>& operand) {
+    return operand ? operand_tensor(call, *operand, written) : at::Tensor();
+  };
+  switch (argument.kind) {
+    case HostArgument::Kind::constant:
+      return argument.constant;
+    case HostArgument::Kind::generator:
+      return {};
+    case HostArgument::Kind::tensor:
+      return tensor(argument.tensors[0]);
+    case HostArgument::Kind::tensors: {
+      std::vector<at::Tensor> list;
+      for (const auto& operand : argument.tensors) list.push_back(tensor(operand));
+      return list;
+    }
+    case HostArgument::Kind::optional_tensors: {
+      c10::List<c10::optional<at::Tensor>> list;
+      for (const auto& operand : argument.tensors) {
+        list.push_back(operand ? c10::optional<at::Tensor>(tensor(operand)) : c10::nullopt);
+      }
+      return list;
+    }
+  }
+  return {};
+}
+
+void store_results(const KernelCall& call, const ParsedCall& host,
+                   const std::vector<at::Tensor>& tensors) {
+  check(tensors.size() == host.results.size(), "it gave {} results instead of {}", tensors.size(),
+        host.results.size());
+  size_t next = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!host.results[i]) continue;
+    const at::Tensor to = over(call.outputs[next++]);
+    check(tensors[i].defined() && tensors[i].sizes() == to.sizes(),
+          "result {} has shape {}, which was {} when the model was compiled; a static program "
+          "cannot have results whose shape depends on values",
+          i, tensors[i].defined() ? to_string(shape_of(tensors[i])) : "none",
+          to_string(shape_of(to)));
+    to.copy_(tensors[i]);
+  }
+}
+
+void call_pytorch(const KernelCall& call, const ParsedCall& host) {
+  const auto& schema = host.op.schema();
+  std::optional<uint64_t> seed;
+  if (call.attrs.has("key")) {
+    const auto key = static_cast<uint64_t>(call.attrs.integer("key"));
+    const auto words = random_words(call.rng, key, 0);
+    seed = uint64_t{words[0]} << 32 | words[1];
+  }
+  bool takes_generator = false;
+  std::vector<at::Tensor> tensors;
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < host.arguments.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (seed && is_generator(argument)) {
+      takes_generator = true;
+      stack.push_back(at::make_generator<at::CPUGeneratorImpl>(*seed));
+      continue;
+    }
+    stack.push_back(argument_value(call, host.arguments[i], is_written(argument)));
+    if (is_written(argument)) append_tensors(stack.back(), tensors);
+  }
+  std::unique_ptr<SeededDefaultGenerator> seeded;
+  if (seed && !takes_generator) seeded = std::make_unique<SeededDefaultGenerator>(*seed);
+  host.op.callBoxed(&stack);
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    if (!returned_argument(schema, i)) append_tensors(stack[i], tensors);
+  }
+  store_results(call, host, tensors);
+}
+
+void run_host_call(const KernelCall& call) {
+  // OpenBLAS's number of threads and PyTorch's generator belong to the whole process.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  const ErrorContext where("PyTorch's {}", call.attrs.text("overload"));
+  const OneThread one_thread;
+  const at::NoGradGuard no_gradients;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  try {
+    call_pytorch(call, parsed_call(call.attrs));
+  } catch (const c10::Error& error) {
+    fail(ErrorKind::runtime, "{}", error.what_without_backtrace());
+  }
+}
+
+[[maybe_unused]] const bool registered = [] {
+  set_host_call_runner(&run_host_call);
+  return true;
+}();
+
+// The call's arguments with every tensor replaced.
+torch::jit::Stack with_tensors(const AtenCall& call,
+                               const std::function<at::Tensor(const at::Tensor&)>& replacement) {
+  const auto replaced = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? replacement(tensor) : tensor;
+  };
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < call.count(); ++i) {
+    const c10::IValue& value = call.argument(i);
+    if (value.isTensor()) {
+      stack.push_back(replaced(value.toTensor()));
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replaced(tensor));
+      stack.push_back(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<c10::optional<at::Tensor>> list;
+      for (const c10::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+        list.push_back(tensor ? c10::optional<at::Tensor>(replaced(*tensor)) : c10::nullopt);
+      }
+      stack.push_back(list);
+    } else {
+      stack.push_back(value);
+    }
+  }
+  return stack;
+}
+
+// Zeros are valid indices; where a kernel wants something it can invert, ones on the diagonal are.
+at::Tensor made_up(const at::Tensor& tensor, bool invertible) {
+  at::Tensor values = at::zeros(tensor.sizes(), tensor.scalar_type());
+  if (invertible && tensor.is_floating_point()) {
+    if (tensor.dim() < 2) return values.fill_(0.5);
+    values.diagonal(0, -2, -1).fill_(1);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> written_tensors(const AtenCall& call) {
+  std::vector<at::Tensor> tensors;
+  for (const size_t i : call.written_arguments()) append_tensors(call.argument(i), tensors);
+  return tensors;
+}
+
+std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_t result) {
+  const auto* alias = schema.returns()[result].alias_info();
+  if (!alias || !alias->isWrite()) return std::nullopt;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto* argument = schema.arguments()[i].alias_info();
+    if (argument && argument->beforeSets() == alias->beforeSets()) return i;
+  }
+  return std::nullopt;
+}
+
+torch::jit::Stack dry_run(const c10::OperatorHandle& op, const AtenCall& call,
+                          const std::function<void()>& forget_error) {
+  const auto run = [&](c10::DispatchKey key, auto&& replacement) {
+    torch::jit::Stack stack = with_tensors(call, replacement);
+    op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
+    return stack;
+  };
+  try {
+    return run(c10::DispatchKey::Meta, to_meta);
+  } catch (const std::exception&) {
+    forget_error();
+  }
+  try {
+    return run(c10::DispatchKey::CPU, [](const at::Tensor& t) { return made_up(t, false); });
+  } catch (const std::exception&) {
+    forget_error();
+  }
+  return run(c10::DispatchKey::CPU, [](const at::Tensor& t) { return made_up(t, true); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// Operators without a row: how PyTorch's own kernels are asked for shapes while capturing, and run
+// in a program. A node `aten` gives the new values of the tensors that the call writes to, in the
+// order of the arguments, then the tensors it makes.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <functional>
+#include <vector>
+
+#include "tessera/torch/aten_call.h"
+
+namespace tessera {
+
+// Tensors among the arguments that the schema marks as written, lists included.
+std::vector<at::Tensor> written_tensors(const AtenCall& call);
+
+// The argument whose (new) value is returned as that result; nothing where the result is fresh.
+std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_t result);
+
+// What the call returns, with the right shapes and types and without meaning: by PyTorch's shape
+// rule, else by running the kernel on made-up values. Throws PyTorch's own error where it refuses.
+// `forget_error` is called when a shape rule has failed: one written in Python leaves its error
+// behind.
+torch::jit::Stack dry_run(const c10::OperatorHandle& op, const AtenCall& call,
+                          const std::function<void()>& forget_error);
+
+}  // namespace tessera

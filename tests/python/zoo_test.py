@@ -1,0 +1,88 @@
+"""Whole networks against eager PyTorch: gradients, twenty steps of training, and no operator that
+is not native.
+
+Eager PyTorch is run twice, with its convolution library and without: how far the two are apart
+says how much of a difference means nothing.
+"""
+
+import copy
+
+import poptorch
+import pytest
+import torch
+from models import relative
+from zoo import ZOO, make
+
+# Trained closely enough to compare weights; the others amplify rounding.
+STEADY = {"mlp", "seed_cnn", "lstm", "gru"}
+
+
+def as_double(inputs):
+    return [x.double() if x.is_floating_point() else x for x in inputs]
+
+
+def eager_gradients(model, inputs, mkldnn=True):
+    model = copy.deepcopy(model)
+    with torch.backends.mkldnn.flags(enabled=mkldnn):
+        model(*inputs)[1].backward()
+    return {name: p.grad.double() for name, p in model.named_parameters()}
+
+
+def our_gradients(model, inputs):
+    # A power of two: the step that is taken is the gradient, not its rounding against the weight.
+    lr = 2.0**60
+    model = copy.deepcopy(model)
+    before = {name: p.detach().clone().double() for name, p in model.named_parameters()}
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=lr))
+    executor(*inputs)
+    assert executor.hostCalls() == []
+    after = {name: p.detach().double() for name, p in model.named_parameters()}
+    return {name: (before[name] - after[name]) / lr for name in before}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_gradients_are_as_close_to_float64_as_eager(name):
+    model, batch = make(name)
+    inputs = batch(0)
+    exact = eager_gradients(copy.deepcopy(model).double(), as_double(inputs))
+    eager = [eager_gradients(model, inputs, mkldnn) for mkldnn in (True, False)]
+    ours = our_gradients(model, inputs)
+    largest = max(gradient.norm() for gradient in exact.values())
+    for weight, gradient in exact.items():
+        # A bias before a batch norm has no gradient: only its size matters, not its direction.
+        if gradient.norm() < 1e-9 * largest:
+            assert ours[weight].norm() < 1e-4 * largest, weight
+            continue
+        allowed = 3 * max(relative(e[weight], gradient) for e in eager) + 1e-5
+        assert relative(ours[weight], gradient) <= allowed, weight
+
+
+def train_eager(model, batch, steps, mkldnn):
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    losses = []
+    with torch.backends.mkldnn.flags(enabled=mkldnn):
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss = model(*batch(step))[1]
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, torch.tensor(losses, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_twenty_steps_follow_eager(name):
+    model, batch = make(name)
+    expected, losses = train_eager(model, batch, 20, mkldnn=True)
+    trained = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01, momentum=0.9)
+    executor = poptorch.trainingModel(trained, optimizer=optimizer)
+    ours = torch.tensor([executor(*batch(s))[1].item() for s in range(20)], dtype=torch.float64)
+    if name in STEADY:
+        for (weight, value), other in zip(trained.named_parameters(), expected.parameters()):
+            assert relative(value.detach().double(), other.detach().double()) <= 1e-5, weight
+        return
+    _, without = train_eager(model, batch, 20, mkldnn=False)
+    allowed = 3 * (losses - without).abs() + 1e-3
+    assert ((ours - losses).abs() <= allowed).all(), (ours, losses, without)
