@@ -212,14 +212,13 @@ void run_host_call(const KernelCall& call) {
   // OpenBLAS's number of threads and PyTorch's generator belong to the whole process.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  const ErrorContext where("PyTorch's {}", call.attrs.text("overload"));
   const OneThread one_thread;
   const at::NoGradGuard no_gradients;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     call_pytorch(call, parsed_call(call.attrs));
   } catch (const c10::Error& error) {
-    fail(ErrorKind::runtime, "{}", error.what_without_backtrace());
+    fail(ErrorKind::user, "{}: {}", call.attrs.text("overload"), error.what_without_backtrace());
   }
 }
 

@@ -171,11 +171,11 @@ ZOO = {
     "unet": (UNet, pixels),
     "resnet18": (
         lambda: Classifier(torchvision.models.resnet18(num_classes=10)),
-        partial(images, size=64),
+        partial(images, size=64, count=8),
     ),
     "mobilenet_v2": (
         lambda: Classifier(torchvision.models.mobilenet_v2(num_classes=10, dropout=0.0)),
-        partial(images, size=64),
+        partial(images, size=64, count=8),
     ),
     "vit": (lambda: Classifier(vision_transformer()), partial(images, size=32)),
     "swin": (lambda: Classifier(swin()), partial(images, size=64)),

