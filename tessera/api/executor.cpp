@@ -251,6 +251,7 @@ std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
   fetch_newer_weights();
 
   RunRequest request;
+  request.poll = model_.poll;
   request.device_iterations = options_.device_iterations();
   request.gradient_accumulation = options_.Training().gradient_accumulation();
   std::vector<at::Tensor> staged;  // keeps converted inputs alive

@@ -30,6 +30,7 @@ struct ModelAccess {
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
   FrontEnd front_end = {};
   std::function<std::vector<ModuleClass>()> modules = {};  // of a model written in C++
+  std::function<void()> poll = {};  // throws where the user wants a running call to stop
 };
 
 // An operator of the program that runs PyTorch's own kernel, for lack of one of ours.

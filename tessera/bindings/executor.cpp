@@ -43,6 +43,12 @@ void forget_python_error() {
   PyErr_Clear();
 }
 
+// Ctrl-C: Python only notes it; its handler runs when somebody asks.
+void raise_pending_signal() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 ModelAccess access_to(const py::function& parameters, const py::function& buffers,
                       const py::function& forward) {
   return {.parameters = list_of(parameters),
@@ -52,7 +58,8 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
                 const py::gil_scoped_acquire gil;
                 return (*call)(inputs).cast<std::vector<at::Tensor>>();
               },
-          .front_end = {.locate = &python_origin, .forget_error = &forget_python_error}};
+          .front_end = {.locate = &python_origin, .forget_error = &forget_python_error},
+          .poll = &raise_pending_signal};
 }
 
 // A Python optimiser's param_groups, which PyTorch keeps as dictionaries.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,6 +37,8 @@ struct RunRequest {
   int64_t device_iterations = 1, gradient_accumulation = 1;
   std::vector<const std::byte*> inputs;  // per data input: micro-batch i at i * bytes(type)
   std::vector<RequestedOutput> outputs;  // per output
+  // Called between kernels, a few times a second; what it throws stops the run.
+  std::function<void()> poll = {};
 };
 
 class Session {
@@ -59,11 +62,11 @@ class Session {
   // Runs device_iterations * gradient_accumulation micro-batches, an update after every
   // gradient_accumulation-th. Each micro-batch has a random step of its own.
   //
-  // When a kernel throws an Error (a class index outside its range), everything before the failing
-  // micro-batch stays done. Of the failing micro-batch, states that micro-batches change (buffers)
-  // have each either their old or their new value; parameters and optimiser states are untouched;
-  // accumulators are cleared, so that the next run() begins a weight update anew. Outputs of
-  // earlier micro-batches have been written.
+  // When a kernel throws an Error (a class index outside its range) or poll() throws, everything
+  // before the failing micro-batch stays done. Of the failing micro-batch, states that
+  // micro-batches change (buffers) have each either their old or their new value; parameters and
+  // optimiser states are untouched; accumulators are cleared, so that the next run() begins a
+  // weight update anew. Outputs of earlier micro-batches have been written.
   void run(const RunRequest& request);
 
  private:

@@ -93,7 +93,7 @@ AtenMatch find_row(const AtenCall& call) {
 }  // namespace
 
 AtenCall::AtenCall(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
-    : schema_(op.schema()), arguments_(torch::jit::last(stack, op.schema().arguments().size())) {
+    : op_(op), arguments_(torch::jit::last(stack, op.schema().arguments().size())) {
   const auto& name = op.operator_name();
   const bool aten = name.name.starts_with("aten::");
   overload_ = aten ? name.name.substr(6) : name.name;
@@ -102,7 +102,7 @@ AtenCall::AtenCall(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
 const c10::IValue* AtenCall::find(std::string_view name) const {
   for (size_t i = 0; i < count(); ++i) {
-    if (schema_.arguments()[i].name() == name) return &arguments_[i];
+    if (schema().arguments()[i].name() == name) return &arguments_[i];
   }
   return nullptr;
 }
@@ -130,7 +130,7 @@ std::vector<at::Tensor> AtenCall::tensors() const {
 std::vector<size_t> AtenCall::written_arguments() const {
   std::vector<size_t> written;
   for (size_t i = 0; i < count(); ++i) {
-    const auto* alias = schema_.arguments()[i].alias_info();
+    const auto* alias = schema().arguments()[i].alias_info();
     if (alias && alias->isWrite()) written.push_back(i);
   }
   return written;

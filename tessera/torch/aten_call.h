@@ -17,9 +17,10 @@ class AtenCall {
  public:
   AtenCall(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
-  const c10::FunctionSchema& schema() const { return schema_; }
+  const c10::OperatorHandle& op() const { return op_; }
+  const c10::FunctionSchema& schema() const { return op_.schema(); }
   const std::string& overload() const { return overload_; }  // "add_.Tensor", "relu"
-  size_t count() const { return schema_.arguments().size(); }
+  size_t count() const { return schema().arguments().size(); }
   const c10::IValue& argument(size_t i) const { return arguments_[i]; }
   const c10::IValue* find(std::string_view name) const;  // null where there is none of that name
   // The tensor argument of that name; undefined where it is None or absent.
@@ -32,7 +33,7 @@ class AtenCall {
   std::vector<size_t> written_arguments() const;
 
  private:
-  const c10::FunctionSchema& schema_;
+  c10::OperatorHandle op_;
   std::string overload_;
   at::ArrayRef<c10::IValue> arguments_;
 };

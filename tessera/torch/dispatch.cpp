@@ -118,6 +118,8 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("max", &tessera::Instead<&forms::max>::call);
   library.impl("min", &tessera::Instead<&forms::min>::call);
   library.impl("one_hot", &tessera::Instead<&forms::one_hot>::call);
+  library.impl("fused_moving_avg_obs_fake_quant",
+               &tessera::Instead<&forms::fused_moving_avg_obs_fake_quant>::call);
   library.impl("cross_entropy_loss", &tessera::Instead<&forms::cross_entropy_loss>::call_loss);
 }
 

@@ -283,11 +283,10 @@ std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_
   return std::nullopt;
 }
 
-torch::jit::Stack dry_run(const c10::OperatorHandle& op, const AtenCall& call,
-                          const std::function<void()>& forget_error) {
+torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error) {
   const auto run = [&](c10::DispatchKey key, auto&& replacement) {
     torch::jit::Stack stack = with_tensors(call, replacement);
-    op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
+    call.op().redispatchBoxed(c10::DispatchKeySet(key), &stack);
     return stack;
   };
   try {

@@ -23,7 +23,6 @@ std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_
 // rule, else by running the kernel on made-up values. Throws PyTorch's own error where it refuses.
 // `forget_error` is called when a shape rule has failed: one written in Python leaves its error
 // behind.
-torch::jit::Stack dry_run(const c10::OperatorHandle& op, const AtenCall& call,
-                          const std::function<void()>& forget_error);
+torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error);
 
 }  // namespace tessera

@@ -215,9 +215,19 @@ ValueId Recorder::constant_value(const at::Tensor& whole) {
 
 ValueId Recorder::read(const at::Tensor& tensor) { return versions_.read(tensor); }
 
+// Models keep switches in buffers (fake quantisation does) and decide by them what forward does.
+// Where they stand when the model is compiled is where they stay.
+bool Recorder::is_switch(const Named& named) {
+  const at::Tensor& tensor = named.tensor.tensor;
+  const bool small = tensor.numel() <= 8;
+  const bool flags = tensor.scalar_type() == at::kByte || tensor.scalar_type() == at::kBool;
+  return named.kind == StateKind::buffer && small && flags;
+}
+
 bool Recorder::is_constant(const at::Tensor& tensor) const {
   if (!tensor.storage().data() && tensor.numel() > 0) return false;
-  return !find_named(tensor) && versions_.untouched(tensor);
+  const Named* named = find_named(tensor);
+  return (!named || is_switch(*named)) && versions_.untouched(tensor);
 }
 
 void Recorder::write(const at::Tensor& tensor, ValueId value) {
@@ -239,10 +249,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
   builder_.set_place(provenance_.origin(), Phase::micro_batch);
   if (record_data_movement(call, stack)) return;
-  if (const auto matched = match(call)) {
-    record_row(call, *matched, stack);
-    return;
-  }
+  const auto matched = match(call);
+  if (matched && record_row(call, *matched, stack)) return;
   record_host_call(op, call, stack);
 }
 
@@ -340,7 +348,8 @@ ValueId Recorder::operand_value(const CallOperand& operand,
   return promoted ? builder_.cast(value, dtype_of(*promoted)) : value;
 }
 
-void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
+// False where the row's rule refuses what PyTorch accepts.
+bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                           torch::jit::Stack& stack) {
   const OpDef& row = *matched.op;
   place_by_weights(matched);
@@ -382,7 +391,13 @@ void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
 
   Attrs attrs = matched.attrs;
   if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
-  const std::vector<TensorType> torch_types = infer(row, types, attrs);
+  std::vector<TensorType> torch_types;
+  try {
+    torch_types = infer(row, types, attrs);
+  } catch (const Error&) {
+    if (!accepts(call)) throw;
+    return false;
+  }
   for (const TensorType& type : torch_types) graph_dtype(type.dtype);  // refuses what has no kernel
   const std::vector<ValueId> results =
       builder_.add_all(row.name, std::move(operands), narrowed_attrs(std::move(attrs)));
@@ -417,6 +432,17 @@ void Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   }
   torch::jit::drop(stack, call.count());
   for (c10::IValue& value : returned) stack.push_back(std::move(value));
+  return true;
+}
+
+bool Recorder::accepts(const AtenCall& call) const {
+  try {
+    dry_run(call, front_end_.forget_error);
+    return true;
+  } catch (const std::exception&) {
+    front_end_.forget_error();
+    return false;
+  }
 }
 
 // A tensor like one that PyTorch made: same type and, where it has no gaps, same strides.
@@ -430,7 +456,7 @@ at::Tensor Recorder::fresh_like(const at::Tensor& result, ValueId value) {
 void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                                 torch::jit::Stack& stack) {
   const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
-  const torch::jit::Stack results = dry_run(op, call, front_end_.forget_error);
+  const torch::jit::Stack results = dry_run(call, front_end_.forget_error);
   const auto& schema = call.schema();
 
   std::vector<std::optional<TensorType>> types;

@@ -77,7 +77,8 @@ class Recorder {
   void seal() { fakes_.seal(); }
 
  private:
-  void record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
+  bool accepts(const AtenCall& call) const;
+  bool record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
   void record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                         torch::jit::Stack& stack);
   at::Tensor fresh_like(const at::Tensor& result, ValueId value);
@@ -97,6 +98,7 @@ class Recorder {
     StateKind kind;
   };
   const Named* find_named(const at::Tensor& tensor) const;
+  static bool is_switch(const Named& named);
   ValueId add_state(const Named& named);
 
   FrontEnd front_end_;

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
+
 #include "tessera/base/error.h"
+#include "tessera/torch/dispatch.h"
 
 namespace tessera::static_forms {
 
@@ -45,6 +48,26 @@ at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
   if (reduction == at::Reduction::Mean) smooth_loss = smooth_loss.sum() / share.sum();
   const double per_class = label_smoothing / static_cast<double>(classes);
   return (1 - label_smoothing) * target_loss + per_class * smooth_loss;
+}
+
+at::Tensor fused_moving_avg_obs_fake_quant(const at::Tensor& self, const at::Tensor& observer_on,
+                                           const at::Tensor& fake_quant_on, at::Tensor& running_min,
+                                           at::Tensor& running_max, at::Tensor& scale,
+                                           at::Tensor& zero_point, double averaging,
+                                           int64_t quant_min, int64_t quant_max,
+                                           int64_t channel_dim, bool per_channel, bool symmetric) {
+  if (per_channel && running_min.numel() == 0) {
+    const NotRecorded quiet;
+    const at::NoGradGuard no_gradients;
+    const int64_t channels = self.size(channel_dim);
+    running_min.resize_({channels}).fill_(std::numeric_limits<double>::infinity());
+    running_max.resize_({channels}).fill_(-std::numeric_limits<double>::infinity());
+    scale.resize_({channels}).fill_(1);
+    zero_point.resize_({channels}).fill_(0);
+  }
+  return at::fused_moving_avg_obs_fake_quant(self, observer_on, fake_quant_on, running_min,
+                                             running_max, scale, zero_point, averaging, quant_min,
+                                             quant_max, channel_dim, per_channel, symmetric);
 }
 
 }  // namespace tessera::static_forms

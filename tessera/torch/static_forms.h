@@ -19,4 +19,13 @@ at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
                               const c10::optional<at::Tensor>& weight, int64_t reduction,
                               int64_t ignore_index, double label_smoothing);
 
+// In the first step PyTorch's kernel sizes the observer's buffers, one place for each channel; here
+// that happens before they become part of a program.
+at::Tensor fused_moving_avg_obs_fake_quant(const at::Tensor& self, const at::Tensor& observer_on,
+                                           const at::Tensor& fake_quant_on, at::Tensor& running_min,
+                                           at::Tensor& running_max, at::Tensor& scale,
+                                           at::Tensor& zero_point, double averaging,
+                                           int64_t quant_min, int64_t quant_max,
+                                           int64_t channel_dim, bool per_channel, bool symmetric);
+
 }  // namespace tessera::static_forms

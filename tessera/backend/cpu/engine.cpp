@@ -1,7 +1,5 @@
 #include "tessera/backend/cpu/engine.h"
 
-#include <chrono>
-
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -92,7 +90,16 @@ void Engine::run(size_t begin, size_t end, RngState rng) {
     } else {
       run_call(calls_[i], rng);
     }
+    if (poll_) poll();
   }
+}
+
+void Engine::poll() {
+  constexpr auto period = std::chrono::milliseconds(100);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_poll_ < period) return;
+  last_poll_ = now;
+  poll_();
 }
 
 void Engine::run_host_call(size_t index, RngState rng) {

@@ -5,7 +5,9 @@
 // after it have not, and the engine can run again.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "tessera/backend/cpu/memory.h"
@@ -35,6 +37,9 @@ class Engine {
   // Where the next micro-batches find a data input. It is never written.
   void set_data_input(size_t index, const std::byte* data);
 
+  // Called between kernels, a few times a second; what it throws stops the phase.
+  void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
+
   void run_micro_batch(RngState rng) { run(0, plan_.update_begin, rng); }
   void run_update(RngState rng) { run(plan_.update_begin, plan_.calls.size(), rng); }
 
@@ -57,6 +62,7 @@ class Engine {
   void run(size_t begin, size_t end, RngState rng);
   void run_call(const BoundCall& bound, RngState rng);
   void run_host_call(size_t index, RngState rng);
+  void poll();
 
   const Plan& plan_;
   ThreadPool& pool_;
@@ -64,6 +70,8 @@ class Engine {
   std::vector<BoundCall> calls_;
   std::vector<TensorView> outputs_;
   std::vector<HostCallTime> host_calls_;  // in the order of the plan
+  std::function<void()> poll_;
+  std::chrono::steady_clock::time_point last_poll_;
   struct DataView {
     TensorView* view;
     int64_t byte_offset;
