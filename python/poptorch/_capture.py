@@ -12,6 +12,8 @@ from .ops import identity_loss
 
 def _refuse(name):
     def method(self, *args, **kwargs):
+        if not poptorch_core.is_capturing():  # another thread, at its own work
+            return _ORIGINAL[name](self, *args, **kwargs)
         # .item() goes through the dispatcher, where values that are not known are refused with the
         # user's line. Constants made in forward come out of it unharmed.
         for element in self.detach().reshape(-1)[:1]:
@@ -22,8 +24,14 @@ def _refuse(name):
     return method
 
 
-def _unavailable(self, *_, **__):
-    return f"tensor(<unavailable>, shape={list(self.shape)}, dtype={self.dtype})"
+def _unavailable(name):
+    def method(self, *args, **kwargs):
+        if not poptorch_core.is_capturing():
+            return _ORIGINAL[name](self, *args, **kwargs)
+        return f"tensor(<unavailable>, shape={list(self.shape)}, dtype={self.dtype})"
+
+    method.__name__ = name
+    return method
 
 
 _ORIGINAL = {
@@ -35,8 +43,8 @@ _PATCHES = {
     "__array__": _refuse("__array__"),
     "tolist": _refuse("tolist"),
     "data_ptr": _refuse("data_ptr"),
-    "__repr__": _unavailable,
-    "__format__": _unavailable,
+    "__repr__": _unavailable("__repr__"),
+    "__format__": _unavailable("__format__"),
 }
 
 
@@ -55,7 +63,8 @@ _LOSSES = {
 def _marked(loss):
     @functools.wraps(loss)
     def marked(*args, **kwargs):
-        return identity_loss(loss(*args, **kwargs), "none")
+        result = loss(*args, **kwargs)
+        return identity_loss(result, "none") if poptorch_core.is_capturing() else result
 
     return marked
 
@@ -102,9 +111,13 @@ def capturing(model: torch.nn.Module):
     changed = None
 
     def enter(module, _):
+        if not poptorch_core.is_capturing():
+            return
         poptorch_core.push_module(names.get(id(module), type(module).__name__))
 
     def leave(module, _, __):
+        if not poptorch_core.is_capturing():
+            return
         poptorch_core.pop_module()
 
     handles = (

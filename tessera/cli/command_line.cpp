@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/cli/ops_table.h"
+#include "tessera/cli/summary.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/passes/read_graph.h"
@@ -34,6 +35,29 @@ struct OpsCommand {
     if (!name.empty()) return describe_op(name);
     return markdown ? ops_as_markdown() : ops_as_text();
   }
+};
+
+std::string read_text(const std::string& file, std::istream& in) {
+  if (file == "-") return {std::istreambuf_iterator<char>(in), {}};
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  check(stream.good() || stream.eof(), ErrorKind::value, "cannot read '{}': {}", file,
+        std::strerror(errno));
+  return text;
+}
+
+struct ShowCommand {
+  std::string file = "-";
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("show", "Count what a graph is made of, and what is not native");
+    command->add_option("FILE", file, "The graph's text; - is the standard input")
+        ->default_str("-");
+    return command;
+  }
+
+  std::string run(std::istream& in) const { return summary(read_graph(read_text(file, in))); }
 };
 
 struct OptCommand {
@@ -66,7 +90,7 @@ struct OptCommand {
       for (const auto& name : passes) list.push_back(find_pass(name));
     }
     for (const auto& name : skipped) find_pass(name);  // a misspelt name would skip nothing
-    Graph graph = read_graph(read_text(in));
+    Graph graph = read_graph(read_text(file, in));
     const auto reports = run_passes(graph, list, {.disabled = skipped, .verify = true});
     for (const auto& done : reports) {
       if (!report) break;
@@ -80,15 +104,6 @@ struct OptCommand {
   static std::string list_of_passes() {
     std::string text = "Passes, in the order of the pipeline:\n";
     for (const Pass& pass : pipeline()) text += fmt::format("  {:<18}{}\n", pass.name, pass.reason);
-    return text;
-  }
-
-  std::string read_text(std::istream& in) const {
-    if (file == "-") return {std::istreambuf_iterator<char>(in), {}};
-    std::ifstream stream(file, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(stream), {}};
-    check(stream.good() || stream.eof(), ErrorKind::value, "cannot read '{}': {}", file,
-          std::strerror(errno));
     return text;
   }
 };
@@ -112,10 +127,13 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
   app.footer(
       "Examples:\n"
       "  tessera ops relu\n"
+      "  tessera show step.ir\n"
       "  tessera opt --pipeline --report step.ir");
   OpsCommand ops;
+  ShowCommand show;
   OptCommand opt;
   const CLI::App* ops_command = ops.declare(app);
+  const CLI::App* show_command = show.declare(app);
   opt.declare(app);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
@@ -124,7 +142,10 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
     return app.exit(error, out, err) == 0 ? 0 : wrong_usage;
   }
   try {
-    out << (*ops_command ? ops.run() : opt.run(in, err)) << std::flush;
+    out << (*ops_command    ? ops.run()
+            : *show_command ? show.run(in)
+                            : opt.run(in, err))
+        << std::flush;
     check(out.good(), "cannot write the result");
     return 0;
   } catch (const Error& error) {

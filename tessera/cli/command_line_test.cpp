@@ -47,6 +47,22 @@ TEST(CommandLine, ShowsVersionAndHelp) {
   EXPECT_TRUE(contains(run({"opt", "--help"}).out, "merge_duplicates"));
 }
 
+TEST(CommandLine, ShowsWhatIsNotNative) {
+  const Outcome plain = run({"show"}, small_graph);
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  EXPECT_TRUE(contains(plain.out, "2 nodes, 2 of them native"));
+  const Outcome mixed = run({"show", "-"}, R"(graph "g" {
+  input data "x" %0: f32[2]
+  %1 = aten(%0) {arguments = "$0", overload = "aten::lgamma", results = "f32[2]"} : f32[2]
+  output "0" %1
+}
+)");
+  EXPECT_EQ(mixed.code, 0) << mixed.err;
+  EXPECT_TRUE(contains(mixed.out, "1 nodes, 0 of them native"));
+  EXPECT_TRUE(contains(mixed.out, "aten::lgamma"));
+  EXPECT_EQ(run({"show", "/no/such/file"}).code, 1);
+}
+
 TEST(CommandLine, WrongUsageIsTwo) {
   EXPECT_EQ(run({}).code, 2);
   EXPECT_EQ(run({"nonsense"}).code, 2);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
 
 #include "tessera/base/error.h"
@@ -80,6 +81,7 @@ struct Wish {
   int64_t device_iterations = 1, gradient_accumulation = 1;
   OutputMode mode = OutputMode::all;
   int64_t period = 1;
+  std::function<void()> poll = {};
 };
 
 Results run(Session& session, const Wish& wish, const std::vector<float>& x, int64_t skip = 0) {
@@ -92,6 +94,7 @@ Results run(Session& session, const Wish& wish, const std::vector<float>& x, int
   RunRequest request;
   request.device_iterations = wish.device_iterations;
   request.gradient_accumulation = wish.gradient_accumulation;
+  request.poll = wish.poll;
   request.inputs = {reinterpret_cast<const std::byte*>(x.data() + skip * batch * width)};
   for (void* data :
        {static_cast<void*>(results.y.data()), static_cast<void*>(results.positive.data()),
@@ -293,6 +296,32 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
 TEST(Session, StatesMustHaveTheirSize) {
   auto session = trained_session();
   EXPECT_THROW(session->write_state(0, bytes_of(std::vector<float>(3))), Error);
+}
+
+TEST(Session, AProgramThatCallsPyTorchSaysSoWhereThereIsNone) {
+  Graph graph;
+  Builder builder(graph);
+  const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {2}});
+  graph.add_output(
+      "y", builder.add("aten", {x},
+                       {{"overload", "aten::lgamma"}, {"arguments", "$0"}, {"results", "f32[2]"}}));
+  const auto executable = compile(std::move(graph));
+  try {
+    const Session session(executable, 1);
+    FAIL() << "it started";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("aten::lgamma"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("PyTorch is not loaded"), std::string::npos);
+  }
+}
+
+TEST(Session, PollStopsARunAndTheSessionGoesOn) {
+  const auto session = trained_session();
+  const auto expected = run(*trained_session(), {}, six_micro_batches());
+  Wish stopped;
+  stopped.poll = [] { throw std::runtime_error("stop"); };
+  EXPECT_THROW(run(*session, stopped, six_micro_batches()), std::runtime_error);
+  EXPECT_EQ(run(*session, {}, six_micro_batches()).w, expected.w);
 }
 
 TEST(Session, ProgressEndsAtAHundred) {

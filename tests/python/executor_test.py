@@ -161,23 +161,37 @@ def test_an_executor_that_goes_away_leaves_the_trained_weights():
     assert type(model) is MLP
 
 
-def test_memory_threads_and_files_do_not_grow():
-    def usage():
-        gc.collect()
-        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-        return pages * 4096, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+def usage():
+    """Resident bytes, threads and open files of this process."""
+    gc.collect()
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
+
+def test_two_hundred_cycles_leave_nothing_behind():
     def cycle():
         model, executor, _ = trained(steps=1)
         executor.destroy()
 
-    for _ in range(20):
+    for _ in range(50):
         cycle()
     before = usage()
-    for _ in range(60):
+    for _ in range(200):
         cycle()
     after = usage()
     assert after[0] - before[0] < 6 << 20 and after[1:] == before[1:]
+
+
+def test_a_thousand_training_calls_do_not_grow():
+    model, executor, _ = trained(steps=1)
+    inputs = batch("MLP")
+    for _ in range(200):
+        executor(*inputs)
+    before = usage()
+    for _ in range(1000):
+        executor(*inputs)
+    after = usage()
+    assert after[0] - before[0] < 1 << 20 and after[1:] == before[1:]
 
 
 def test_forwarding_and_repr():

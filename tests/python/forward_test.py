@@ -306,9 +306,7 @@ def test_quantization_aware_training(fused):
         model = Quantized()
         model.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
         if fused:
-            model = torch.ao.quantization.fuse_modules_qat(
-                model.train(), [["conv", "bn", "relu"]]
-            )
+            model = torch.ao.quantization.fuse_modules_qat(model.train(), [["conv", "bn", "relu"]])
         model = torch.ao.quantization.prepare_qat(model.train())
         g = torch.Generator().manual_seed(1)
         x = torch.randn(8, 1, 8, 8, generator=g)
