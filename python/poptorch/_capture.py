@@ -4,6 +4,7 @@ import contextlib
 import functools
 
 import torch
+from torch.distributions import Distribution
 from torch.nn.modules import module as torch_module
 
 from . import poptorch_core
@@ -128,6 +129,9 @@ def capturing(model: torch.nn.Module):
         setattr(torch.Tensor, name, method)
     for name, loss in _LOSSES.items():
         setattr(torch.nn.functional, name, _marked(loss))
+    # Distributions look at their parameters' values to check them.
+    checks_arguments = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
     try:
         yield
     finally:
@@ -135,6 +139,7 @@ def capturing(model: torch.nn.Module):
             setattr(torch.Tensor, name, method)
         for name, loss in _LOSSES.items():
             setattr(torch.nn.functional, name, loss)
+        Distribution.set_default_validate_args(checks_arguments)
         for handle in handles:
             handle.remove()
         poptorch_core.clear_modules()

@@ -43,9 +43,9 @@ void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // Calls a static form instead of the operator. What it calls in turn is not looked at again.
 template <auto form>
 struct Instead;
-template <typename... Args, at::Tensor (*form)(Args...)>
+template <typename Result, typename... Args, Result (*form)(Args...)>
 struct Instead<form> {
-  static at::Tensor call(Args... args) {
+  static Result call(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
     return form(args...);
   }
@@ -118,6 +118,9 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("max", &tessera::Instead<&forms::max>::call);
   library.impl("min", &tessera::Instead<&forms::min>::call);
   library.impl("one_hot", &tessera::Instead<&forms::one_hot>::call);
+  library.impl("_pack_padded_sequence", &tessera::Instead<&forms::pack_padded_sequence>::call);
+  library.impl("_nested_tensor_from_mask_left_aligned",
+               &forms::nested_tensor_from_mask_left_aligned);
   library.impl("fused_moving_avg_obs_fake_quant",
                &tessera::Instead<&forms::fused_moving_avg_obs_fake_quant>::call);
   library.impl("cross_entropy_loss", &tessera::Instead<&forms::cross_entropy_loss>::call_loss);

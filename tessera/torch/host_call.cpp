@@ -227,9 +227,9 @@ void run_host_call(const KernelCall& call) {
   return true;
 }();
 
-// The call's arguments with every tensor replaced.
-torch::jit::Stack with_tensors(const AtenCall& call,
-                               const std::function<at::Tensor(const at::Tensor&)>& replacement) {
+// The call with every tensor replaced.
+torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
+                           const std::function<at::Tensor(const at::Tensor&)>& replacement) {
   const auto replaced = [&](const at::Tensor& tensor) {
     return tensor.defined() ? replacement(tensor) : tensor;
   };
@@ -252,6 +252,7 @@ torch::jit::Stack with_tensors(const AtenCall& call,
       stack.push_back(value);
     }
   }
+  call.op().redispatchBoxed(c10::DispatchKeySet(key), &stack);
   return stack;
 }
 
@@ -283,23 +284,23 @@ std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_
   return std::nullopt;
 }
 
+torch::jit::Stack shapes_only(const AtenCall& call) {
+  return run_with(c10::DispatchKey::Meta, call, to_meta);
+}
+
 torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error) {
-  const auto run = [&](c10::DispatchKey key, auto&& replacement) {
-    torch::jit::Stack stack = with_tensors(call, replacement);
-    call.op().redispatchBoxed(c10::DispatchKeySet(key), &stack);
-    return stack;
-  };
   try {
-    return run(c10::DispatchKey::Meta, to_meta);
+    return shapes_only(call);
   } catch (const std::exception&) {
     forget_error();
   }
+  constexpr auto cpu = c10::DispatchKey::CPU;
   try {
-    return run(c10::DispatchKey::CPU, [](const at::Tensor& t) { return made_up(t, false); });
+    return run_with(cpu, call, [](const at::Tensor& like) { return made_up(like, false); });
   } catch (const std::exception&) {
     forget_error();
   }
-  return run(c10::DispatchKey::CPU, [](const at::Tensor& t) { return made_up(t, true); });
+  return run_with(cpu, call, [](const at::Tensor& like) { return made_up(like, true); });
 }
 
 }  // namespace tessera

@@ -19,6 +19,9 @@ std::vector<at::Tensor> written_tensors(const AtenCall& call);
 // The argument whose (new) value is returned as that result; nothing where the result is fresh.
 std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_t result);
 
+// What the call returns by PyTorch's rule for shapes; throws where there is none.
+torch::jit::Stack shapes_only(const AtenCall& call);
+
 // What the call returns, with the right shapes and types and without meaning: by PyTorch's shape
 // rule, else by running the kernel on made-up values. Throws PyTorch's own error where it refuses.
 // `forget_error` is called when a shape rule has failed: one written in Python leaves its error

@@ -40,7 +40,6 @@ bool is_view(const c10::OperatorHandle& op, const AtenCall& call) {
   return false;
 }
 
-// Others look at sizes and types only.
 bool makes_tensor(const c10::OperatorHandle& op) {
   for (const auto& result : op.schema().returns()) {
     if (result.type()->str().find("Tensor") != std::string::npos) return true;
@@ -239,8 +238,12 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const AtenCall call(op, stack);
   const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
   if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call);
-  if (call.schema().name().starts_with("profiler::") || is_view(op, call) || !makes_tensor(op)) {
+  if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
     run_on(c10::DispatchKey::CPU, op, stack);
+    return;
+  }
+  if (!makes_tensor(op)) {
+    answer(call, stack);
     return;
   }
   if (!random && can_run_now(call)) {
@@ -252,6 +255,23 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto matched = match(call);
   if (matched && record_row(call, *matched, stack)) return;
   record_host_call(op, call, stack);
+}
+
+// An operator that gives no tensor: what can be told from sizes and types is told.
+void Recorder::answer(const AtenCall& call, torch::jit::Stack& stack) {
+  if (can_run_now(call)) {
+    run_on(c10::DispatchKey::CPU, call.op(), stack);
+    return;
+  }
+  torch::jit::Stack results;
+  try {
+    results = shapes_only(call);
+  } catch (const std::exception&) {
+    front_end_.forget_error();
+    refuse_value(call);
+  }
+  torch::jit::drop(stack, call.count());
+  for (c10::IValue& result : results) stack.push_back(std::move(result));
 }
 
 // An operator whose arguments are all known gives a constant, which becomes part of the graph when

@@ -19,6 +19,29 @@ at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
   return classes.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
 }
 
+bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
+
+std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
+                                                        const at::Tensor& lengths,
+                                                        bool batch_first) {
+  check(lengths.storage().data() != nullptr,
+        "pack_padded_sequence: the lengths are only known when the program runs, but they decide "
+        "the shapes of what follows; pass them as numbers, or mask the padding instead");
+  const at::Tensor by_time = batch_first ? input.transpose(0, 1) : input;
+  at::Tensor batch_sizes;
+  {
+    const NotRecorded quiet;
+    const at::Tensor like = at::zeros({by_time.size(0), by_time.size(1), 1});
+    batch_sizes = std::get<1>(at::_pack_padded_sequence(like, lengths, /*batch_first=*/false));
+  }
+  std::vector<at::Tensor> steps;
+  const auto* counts = batch_sizes.data_ptr<int64_t>();
+  for (int64_t time = 0; time < batch_sizes.numel(); ++time) {
+    steps.push_back(by_time[time].narrow(0, 0, counts[time]));
+  }
+  return {at::cat(steps), batch_sizes};
+}
+
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
                               const c10::optional<at::Tensor>& weight, int64_t reduction,
                               int64_t ignore_index, double label_smoothing) {

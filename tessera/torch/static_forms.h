@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tuple>
+
 namespace tessera::static_forms {
 
 // PyTorch's own derivatives of max() and min() look at the result; amax and amin share the gradient
@@ -13,6 +15,16 @@ at::Tensor min(const at::Tensor& self);
 
 // Needs the number of classes: the largest class is a value.
 at::Tensor one_hot(const at::Tensor& classes, int64_t count);
+
+// Whether a mask's padding comes last is a value. "No" keeps PyTorch's encoder on its ordinary
+// path, which computes the same for everything that is not padding.
+bool nested_tensor_from_mask_left_aligned(const at::Tensor& self, const at::Tensor& mask);
+
+// The lengths decide shapes, so they must be known when the model is compiled; rows of the batch
+// are taken by slices.
+std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
+                                                        const at::Tensor& lengths,
+                                                        bool batch_first);
 
 // With label smoothing PyTorch selects the targets that are not ignored; here they weigh nothing.
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,

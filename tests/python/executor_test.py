@@ -269,36 +269,6 @@ class Losses(nn.Module):
         return self.compute(torch.sigmoid(self.fc(x)), torch.full((4, 3), 0.5))
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        nn.L1Loss(),
-        nn.MSELoss(reduction="sum"),
-        nn.BCELoss(),
-        nn.BCEWithLogitsLoss(),
-        nn.SmoothL1Loss(),
-        nn.HuberLoss(),
-        nn.KLDivLoss(reduction="batchmean"),
-        nn.PoissonNLLLoss(),
-        nn.SoftMarginLoss(),
-        nn.MSELoss(reduction="none"),
-    ],
-    ids=lambda loss: type(loss).__name__,
-)
-def test_losses_are_found(loss):
-    torch.manual_seed(0)
-    model = Losses(loss)
-    reference = copy.deepcopy(model)
-    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    x = torch.randn(4, 3)
-    result = executor(x)
-    expected = reference(x)
-    torch.testing.assert_close(result, expected.detach())
-    expected.sum().backward()
-    for ours, theirs in zip(model.parameters(), reference.parameters()):
-        torch.testing.assert_close(ours.detach(), (theirs - 0.1 * theirs.grad).detach())
-
-
 def test_one_loss_exactly():
     x = torch.randn(4, 3)
     with pytest.raises(poptorch.Error, match="Couldn't find a loss"):

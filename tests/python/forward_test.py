@@ -317,6 +317,60 @@ def test_quantization_aware_training(fused):
     assert all(model.state_dict()[name].isfinite().all() for name in observers)
 
 
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.layer = nn.LSTM(4, 5, batch_first=True)
+
+    def forward(self, x):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False
+        )
+        output, _ = self.layer(packed)
+        y, _ = nn.utils.rnn.pad_packed_sequence(output, batch_first=True)
+        return y, poptorch.identity_loss(y, reduction="sum")
+
+
+def test_packed_sequences_of_known_lengths():
+    follow(Packed(), torch.randn(3, 4, 4))
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x, padding):
+        return self.encoder(x, src_key_padding_mask=padding)[:, :3]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_encoder_in_inference_with_padding(frozen):
+    model = Encoder().eval().requires_grad_(not frozen)
+    x = torch.randn(2, 5, 8)
+    padding = torch.tensor([[False, False, False, True, True]] * 2)
+    with torch.no_grad():
+        expected = model(x, padding)
+    torch.testing.assert_close(
+        poptorch.inferenceModel(model)(x, padding), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+class Likelihood(nn.Module):
+    def forward(self, x):
+        normal = torch.distributions.Normal(x, x.exp())
+        return normal.log_prob(x + 1), torch.distributions.Categorical(logits=x).entropy()
+
+
+def test_distributions():
+    x = torch.randn(3, 4)
+    for ours, theirs in zip(poptorch.inferenceModel(Likelihood())(x), Likelihood()(x)):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_nan_in_data_trains_on():
     model = MLP()
     reference = copy.deepcopy(model)

@@ -1,0 +1,100 @@
+"""Every loss of PyTorch is found and trains as eager does."""
+
+import copy
+
+import poptorch
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+G = torch.Generator().manual_seed(9)
+TARGET = torch.rand(6, 4, generator=G)
+OTHER = torch.randn(6, 4, generator=G)
+CLASSES = torch.tensor([0, 3, 1, 2, 2, 0])
+SIGNS = torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+MULTILABEL = torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0], [1, 2, 3, -1]] * 2)
+BINARY = (TARGET > 0.5).float()
+
+LOSSES = {
+    "l1": lambda y: F.l1_loss(y, TARGET),
+    "l1_sum": lambda y: F.l1_loss(y, TARGET, reduction="sum"),
+    "mse": lambda y: F.mse_loss(y, TARGET),
+    "smooth_l1": lambda y: F.smooth_l1_loss(y, TARGET, beta=0.5),
+    "huber": lambda y: F.huber_loss(y, TARGET, delta=0.7),
+    "cross_entropy": lambda y: F.cross_entropy(y, CLASSES),
+    "cross_entropy_weight": lambda y: F.cross_entropy(y, CLASSES, weight=TARGET[0] + 0.1),
+    "cross_entropy_ignore": lambda y: F.cross_entropy(y, CLASSES, ignore_index=2),
+    "cross_entropy_smooth": lambda y: F.cross_entropy(y, CLASSES, label_smoothing=0.1),
+    "cross_entropy_probabilities": lambda y: F.cross_entropy(y, TARGET.softmax(1)),
+    "cross_entropy_2d": lambda y: F.cross_entropy(y.view(1, 4, 3, 2), CLASSES.view(1, 3, 2)),
+    "nll": lambda y: F.nll_loss(y.log_softmax(1), CLASSES, reduction="sum"),
+    "bce": lambda y: F.binary_cross_entropy(y.sigmoid(), TARGET),
+    "bce_logits": lambda y: F.binary_cross_entropy_with_logits(
+        y, BINARY, weight=TARGET, pos_weight=TARGET[1] + 1
+    ),
+    "kl_div": lambda y: F.kl_div(y.log_softmax(1), TARGET.softmax(1), reduction="batchmean"),
+    "kl_div_log": lambda y: F.kl_div(
+        y.log_softmax(1), TARGET.log_softmax(1), reduction="sum", log_target=True
+    ),
+    "poisson_nll": lambda y: F.poisson_nll_loss(y, TARGET, full=True),
+    "gaussian_nll": lambda y: F.gaussian_nll_loss(y, OTHER, TARGET + 0.1),
+    "hinge_embedding": lambda y: F.hinge_embedding_loss(y[:, 0], SIGNS),
+    "soft_margin": lambda y: F.soft_margin_loss(y[:, 0], SIGNS),
+    "cosine_embedding": lambda y: F.cosine_embedding_loss(y, OTHER, SIGNS, margin=0.1),
+    "margin_ranking": lambda y: F.margin_ranking_loss(y[:, 0], y[:, 1], SIGNS, margin=0.2),
+    "triplet_margin": lambda y: F.triplet_margin_loss(y, OTHER, TARGET),
+    "triplet_distance": lambda y: F.triplet_margin_with_distance_loss(y, OTHER, TARGET),
+    "multi_margin": lambda y: F.multi_margin_loss(y, CLASSES),
+    "multilabel_margin": lambda y: F.multilabel_margin_loss(y, MULTILABEL),
+    "multilabel_soft_margin": lambda y: F.multilabel_soft_margin_loss(y, BINARY),
+    "none": lambda y: F.mse_loss(y, TARGET, reduction="none"),
+}
+
+
+class Net(nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        torch.manual_seed(4)
+        self.fc = nn.Linear(5, 4)
+        self.loss = loss
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y, self.loss(y)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_follows_eager(name):
+    model = Net(LOSSES[name])
+    reference = copy.deepcopy(model)
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    eager = torch.optim.SGD(reference.parameters(), lr=0.1)
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))
+    for _ in range(3):
+        _, loss = executor(x)
+        eager.zero_grad()
+        _, expected = reference(x)
+        expected.sum().backward()  # an unreduced loss sends back ones
+        eager.step()
+        torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        torch.testing.assert_close(ours.detach(), theirs.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_inside_a_marked_loss_gives_up_its_mark():
+    model = Net(lambda y: poptorch.identity_loss(F.mse_loss(y, TARGET) * 3 + y.abs().mean(), "sum"))
+    reference = Net(lambda y: F.mse_loss(y, TARGET) * 3 + y.abs().mean())
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(6, 5)
+    executor(x)
+    reference(x)[1].backward()
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        torch.testing.assert_close(ours.detach(), (theirs - 0.1 * theirs.grad).detach())
+
+
+def test_in_inference_losses_are_ordinary():
+    model = Net(lambda y: F.mse_loss(y, TARGET) + F.l1_loss(y, TARGET))
+    x = torch.randn(6, 5)
+    ours = poptorch.inferenceModel(model)(x)
+    torch.testing.assert_close(ours[1], model(x)[1].detach())
