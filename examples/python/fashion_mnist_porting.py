@@ -47,6 +47,7 @@ class ModelwithLoss(nn.Module):
         return output
 
 
+torch.manual_seed(42)
 opts = poptorch.Options()
 
 transform = torchvision.transforms.Compose(
@@ -73,7 +74,7 @@ for epoch in range(epochs):
     bar = tqdm(train_dataloader, desc=f"[Epoch {epoch + 1:02d}]")
     for data, labels in bar:
         output, loss = training_model(data, labels)
-        bar.set_postfix(Loss=loss.item())
+        bar.set_postfix(Loss=loss.item(), refresh=False)
 training_model.detachFromDevice()
 
 model.eval()
