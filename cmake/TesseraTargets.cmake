@@ -7,8 +7,10 @@ if(TESSERA_CCACHE)
 endif()
 
 add_library(tessera_flags INTERFACE)
-target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Werror)
+target_include_directories(tessera_flags INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+target_compile_features(tessera_flags INTERFACE cxx_std_20)
+target_compile_options(tessera_flags INTERFACE "$<BUILD_INTERFACE:-Wall;-Wextra;-Werror>")
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})

@@ -1,27 +1,47 @@
-"""Trains the classifier of the PopTorch tutorial on Fashion-MNIST, evaluates it and uses it.
+"""A classifier of clothes
 
-The data set is Debian's package dataset-fashion-mnist. Writes sample_images.png, classifier.pth,
-confusion_matrix.png and, with --image, image_before_after.png.
+The program of PopTorch's first tutorial: it trains a small convolutional network on Fashion-MNIST,
+measures it and asks it about a picture of your own. It reads the data set from ~/.torch/datasets,
+where tools/fashion_mnist_root puts Debian's copy, and a picture from images/trousers.jpg; it writes
+classifier.pth and three PNG files into the current folder.
 """
 
-import argparse
-import gzip
-import os
-import pathlib
-import sys
+# fmt: off
+# flake8: noqa: E402
 
-import matplotlib
+# %%
+import torch
+import poptorch
+import torchvision
+import torch.nn as nn
+import matplotlib.pyplot as plt
+from tqdm import tqdm
 
-matplotlib.use("Agg")
+# The same weights and the same order of batches in every run.
+torch.manual_seed(42)
 
-import matplotlib.pyplot as plt  # noqa: E402
-import numpy as np  # noqa: E402
-import poptorch  # noqa: E402
-import torch  # noqa: E402
-import torch.nn as nn  # noqa: E402
-from tqdm import tqdm  # noqa: E402
+# %% [markdown]
+# ## The data
+#
+# Pixels become numbers from -1 to 1.
 
-CLASSES = (
+# %%
+transform = torchvision.transforms.Compose(
+    [
+        torchvision.transforms.ToTensor(),
+        torchvision.transforms.Normalize((0.5,), (0.5,)),
+    ]
+)
+
+train_dataset = torchvision.datasets.FashionMNIST(
+    "~/.torch/datasets", transform=transform, download=True, train=True
+)
+
+test_dataset = torchvision.datasets.FashionMNIST(
+    "~/.torch/datasets", transform=transform, download=True, train=False
+)
+
+classes = (
     "T-shirt",
     "Trouser",
     "Pullover",
@@ -34,7 +54,24 @@ CLASSES = (
     "Ankle boot",
 )
 
+# %%
+plt.figure(figsize=(30, 15))
+for i, (image, label) in enumerate(train_dataset):
+    if i == 15:
+        break
+    image = (image / 2 + 0.5).numpy()  # back to 0 to 1
+    ax = plt.subplot(5, 5, i + 1)
+    ax.set_title(classes[label])
+    plt.imshow(image[0])
 
+plt.savefig("sample_images.png")
+
+# %% [markdown]
+# ## The model
+#
+# It is an ordinary module, but for one thing: when it trains, `forward` returns the loss too.
+
+# %%
 class ClassificationModel(nn.Module):
     def __init__(self):
         super().__init__()
@@ -54,152 +91,160 @@ class ClassificationModel(nn.Module):
         x = torch.flatten(x, start_dim=1)
         x = self.relu(self.fc1(x))
         x = self.log_softmax(self.fc2(x))
+        # Part of the model, so that it is part of the program.
         if self.training:
             return x, self.loss(x, labels)
         return x
 
 
-def read_idx(path, magic, header):
-    """The bytes of a gzip'd idx file after its header, and the header's sizes."""
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except FileNotFoundError:
-        sys.exit(
-            f"'{path}' is missing; install Debian's package dataset-fashion-mnist, or name the "
-            "folder with --data or TESSERA_FASHION_MNIST"
-        )
-    except (OSError, EOFError) as error:
-        sys.exit(f"'{path}' cannot be read: {error}")
-    sizes = np.frombuffer(content[: 4 * header], dtype=">u4")
-    if len(sizes) != header or sizes[0] != magic:
-        sys.exit(f"'{path}' is no idx file of the kind that was expected ({magic})")
-    values = np.frombuffer(content, dtype=np.uint8, offset=4 * header)
-    if values.size != np.prod(sizes[1:].astype(np.int64)):
-        sys.exit(f"'{path}' is truncated or has extra bytes")
-    return values, sizes[1:].astype(np.int64)
+model = ClassificationModel()
+model.train()
 
+# %% [markdown]
+# ## Training
+#
+# The loader and the wrapped model share their options. The first call compiles; each call is
+# forward, loss, backward and update.
 
-def normalised(pixels):
-    return (torch.from_numpy(pixels.astype(np.float32)) / 255 - 0.5) / 0.5
+# %%
+opts = poptorch.Options()
 
+train_dataloader = poptorch.DataLoader(
+    opts, train_dataset, batch_size=16, shuffle=True, num_workers=20
+)
 
-def load(folder, prefix, limit=None):
-    pixels, sizes = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz", 0x803, 4)
-    labels, counts = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", 0x801, 2)
-    if sizes[0] != counts[0]:
-        sys.exit(f"'{folder}' has {sizes[0]} {prefix} images but {counts[0]} labels")
-    images = normalised(pixels).reshape(-1, 1, *sizes[1:])
-    return torch.utils.data.TensorDataset(
-        images[:limit], torch.from_numpy(labels.astype(np.int64))[:limit]
-    )
+# %%
+optimizer = poptorch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 
+# %%
+poptorch_model = poptorch.trainingModel(model, options=opts, optimizer=optimizer)
 
-def draw_samples(dataset, path):
-    plt.figure(figsize=(15, 10))
-    for i in range(15):
-        image, label = dataset[i]
-        ax = plt.subplot(3, 5, i + 1)
-        ax.set_title(CLASSES[int(label)])
-        ax.axis("off")
-        plt.imshow((image[0] / 2 + 0.5).numpy())
-    plt.savefig(path)
-    plt.close()
+# %%
+epochs = 5
+for epoch in tqdm(range(epochs), desc="epochs"):
+    total_loss = 0.0
+    for data, labels in tqdm(train_dataloader, desc="batches", leave=False):
+        output, loss = poptorch_model(data, labels)
+        total_loss += loss
 
+# %% [markdown]
+# `model` has the trained weights whenever somebody looks at them.
 
-def train(model, options, dataset, args):
-    loader = poptorch.DataLoader(options, dataset, batch_size=args.batch_size, shuffle=True)
-    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
-    training_model = poptorch.trainingModel(model, options=options, optimizer=optimizer)
-    for _ in tqdm(range(args.epochs), desc="epochs"):
-        bar = tqdm(loader, desc="batches", leave=False)
-        for data, labels in bar:
-            _, loss = training_model(data, labels)
-            bar.set_postfix(loss=f"{loss.mean().item():.3f}", refresh=False)
-    training_model.detachFromDevice()
+# %%
+poptorch_model.detachFromDevice()
 
+# %%
+torch.save(model.state_dict(), "classifier.pth")
 
-def evaluate(model, dataset, output):
-    options = poptorch.Options()
-    inference_model = poptorch.inferenceModel(model, options)
-    predictions, labels = [], []
-    for data, label in poptorch.DataLoader(options, dataset, batch_size=40):
-        predictions += inference_model(data).max(dim=1).indices.tolist()
-        labels += label.tolist()
-    inference_model.detachFromDevice()
+# %% [markdown]
+# ## Measuring
 
-    from sklearn.metrics import ConfusionMatrixDisplay, accuracy_score, confusion_matrix
+# %%
+model = model.eval()
 
-    accuracy = 100 * accuracy_score(labels, predictions)
-    print(f"Eval accuracy: {accuracy:.2f}%")
-    matrix = confusion_matrix(labels, predictions)
-    for name, row, right in zip(CLASSES, matrix, matrix.diagonal()):
-        print(f"  {name:<11} {100 * right / max(row.sum(), 1):6.2f}%")
-    display = ConfusionMatrixDisplay(matrix, display_labels=CLASSES)
-    display.plot(xticks_rotation="vertical")
-    display.figure_.set_size_inches(9, 9)
-    display.figure_.tight_layout()
-    display.figure_.savefig(output / "confusion_matrix.png")
-    return accuracy
+# %%
+poptorch_model_inf = poptorch.inferenceModel(model, options=opts)
 
+# %%
+test_dataloader = poptorch.DataLoader(opts, test_dataset, batch_size=32, num_workers=10)
 
-def predict(weights, picture, output):
-    from PIL import Image, ImageOps
+# %%
+predictions, labels = [], []
+for data, label in test_dataloader:
+    predictions += poptorch_model_inf(data).data.max(dim=1).indices
+    labels += label
 
-    try:
-        original = Image.open(picture)
-        image = ImageOps.grayscale(original.resize((28, 28)))
-    except OSError as error:
-        sys.exit(f"'{picture}' cannot be read as a picture: {error}")
-    if image.getpixel((1, 1)) > 200:  # the data set has black backgrounds
-        image = ImageOps.invert(image)
-    _, ax = plt.subplots(1, 2)
-    ax[0].imshow(original)
-    ax[0].set_title("Original image")
-    ax[1].imshow(image.convert("RGBA"))
-    ax[1].set_title("Transformed image")
-    plt.savefig(output / "image_before_after.png")
-    plt.close()
+# %%
+poptorch_model_inf.detachFromDevice()
 
-    model = ClassificationModel()
-    model.load_state_dict(torch.load(weights))
-    model.eval()
-    result = poptorch.inferenceModel(model)(normalised(np.asarray(image)).reshape(1, 1, 28, 28))
-    print("Predicted class:", CLASSES[int(result.argmax())])
+# %%
+from sklearn.metrics import accuracy_score, confusion_matrix, ConfusionMatrixDisplay
 
+print(f"Eval accuracy: {100 * accuracy_score(labels, predictions):.2f}%")
+cm = confusion_matrix(labels, predictions)
+cm_plot = ConfusionMatrixDisplay(cm, display_labels=classes).plot(
+    xticks_rotation="vertical"
+)
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--data",
-        type=pathlib.Path,
-        default=os.environ.get("TESSERA_FASHION_MNIST", "/usr/share/datasets/fashion-mnist"),
-        help="folder of the four idx.gz files",
-    )
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--device-iterations", type=int, default=1)
-    parser.add_argument("--train-limit", type=int, help="use only so many training images")
-    parser.add_argument("--image", type=pathlib.Path, help="a PNG or JPEG picture to classify")
-    args = parser.parse_args()
-    args.output.mkdir(parents=True, exist_ok=True)
+# %%
+cm_plot.figure_.savefig("confusion_matrix.png")
 
-    options = poptorch.Options().randomSeed(42).deviceIterations(args.device_iterations)
-    train_set = load(args.data, "train", args.train_limit)
-    test_set = load(args.data, "t10k")
-    draw_samples(train_set, args.output / "sample_images.png")
+# %% [markdown]
+# ## A picture of your own
+#
+# Any JPEG will do; the classes are those of the data set, which has black backgrounds.
 
-    model = ClassificationModel()
-    model.train()
-    train(model, options, train_set, args)
-    weights = args.output / "classifier.pth"
-    torch.save(model.state_dict(), weights)
-    model.eval()
-    accuracy = evaluate(model, test_set, args.output)
-    if args.image:
-        predict(weights, args.image, args.output)
-    assert accuracy > 50, "training did not work: guessing gives 10 %"
+# %%
+model = ClassificationModel()
+model.load_state_dict(torch.load("classifier.pth"))
+model.eval()
 
+poptorch_model = poptorch.inferenceModel(model, options=poptorch.Options())
 
-if __name__ == "__main__":
-    main()
+# %%
+from PIL import Image, ImageOps
+
+img = Image.open("images/trousers.jpg").resize((28, 28))
+img = ImageOps.grayscale(img)
+
+# %%
+if img.getpixel((1, 1)) > 200:
+    img = ImageOps.invert(img)
+
+transform = torchvision.transforms.Compose(
+    [
+        torchvision.transforms.ToTensor(),
+        torchvision.transforms.Normalize((0.5,), (0.5,)),
+    ]
+)
+
+img_tensor = transform(img)
+
+# %%
+f, ax = plt.subplots(1, 2)
+ax[0].imshow(Image.open("images/trousers.jpg"))
+ax[0].set_title("Original image")
+img_transform = torchvision.transforms.ToPILImage()
+ax[1].imshow((img_transform(img_tensor)).convert("RGBA"))
+ax[1].set_title("Transformed image")
+
+plt.savefig("image_before_after.png")
+
+# %%
+img_tensor = img_tensor.unsqueeze(0)
+
+output = poptorch_model(img_tensor)
+print(output)
+
+# %%
+prediction_idx = int(output.argmax())
+
+poptorch_model.detachFromDevice()
+
+print("IPU predicted class:", classes[prediction_idx])
+
+# %% [markdown]
+# The weights are plain PyTorch's: they work without the wrapper, too.
+
+# %%
+model = ClassificationModel()
+model.load_state_dict(torch.load("classifier.pth"))
+model.eval()
+
+# %%
+output = model(img_tensor)
+print("CPU predicted class:", classes[int(output.argmax())])
+
+# %% [markdown]
+# ## Options
+#
+# Every setter returns the options, so that they can be chained.
+
+# %%
+opts = (
+    poptorch.Options()
+    .deviceIterations(20)
+    .replicationFactor(2)
+    .randomSeed(123)
+    .useIpuModel(True)
+)

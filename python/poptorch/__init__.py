@@ -8,7 +8,7 @@ optimiser update) without Python in between:
     output, loss = model(data, labels)
 """
 
-import torch  # noqa: F401  (its libraries must be loaded before ours)
+from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
 from . import enums, optim, options, poptorch_core
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
@@ -17,8 +17,6 @@ from .enums import DataLoaderMode, OutputMode
 from .ops import identity_loss, isRunningOnIpu
 from .options import Options
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
-
-__version__ = "3.4.0"
 
 __all__ = [
     "DataLoader",

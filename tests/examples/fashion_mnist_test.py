@@ -10,7 +10,8 @@ import time
 
 import pytest
 import torch
-from PIL import Image, ImageDraw, ImageOps
+from material import draw_trousers
+from PIL import Image, ImageOps
 from torch import nn
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -42,15 +43,6 @@ class ClassificationModel(nn.Module):
 
 def run(*arguments):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True)
-
-
-def draw_trousers(path):
-    picture = Image.new("RGB", (280, 420), "white")
-    draw = ImageDraw.Draw(picture)
-    draw.polygon([(80, 20), (200, 20), (215, 400), (155, 400), (140, 120)], fill=(40, 60, 120))
-    draw.polygon([(80, 20), (65, 400), (125, 400), (140, 120), (200, 20)], fill=(40, 60, 120))
-    picture.save(path)
-    return path
 
 
 def as_the_tutorial_sees(path):

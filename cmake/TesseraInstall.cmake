@@ -1,0 +1,57 @@
+# What `cmake --install` puts under the prefix: bin/tessera, the static libraries and headers of the
+# C++ interface with a CMake package for them (find_package(Tessera) gives Tessera::tessera), and the
+# Python packages. To be included last, when all targets are there.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS tessera RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(NOT TESSERA_TORCH)
+  return()
+endif()
+
+# Of the folders' libraries, those that `target` is made of; a new folder needs no line here.
+function(tessera_libraries_of target result)
+  set(found ${${result}})
+  if(target IN_LIST found)
+    return()
+  endif()
+  list(APPEND found ${target})
+  get_target_property(linked ${target} INTERFACE_LINK_LIBRARIES)
+  foreach(library IN LISTS linked)
+    if(library MATCHES "^tessera_")
+      tessera_libraries_of(${library} found)
+    endif()
+  endforeach()
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+set(libraries)
+tessera_libraries_of(tessera_api libraries)
+set_target_properties(tessera_api PROPERTIES EXPORT_NAME tessera)
+install(TARGETS ${libraries} EXPORT TesseraTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package})
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
+                              ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
+                              INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
+        DESTINATION ${package})
+
+# Which headers the interface includes is found out when it is installed.
+install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")
+set(destination include)")
+install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/InstallHeaders.cmake)
+
+# Where Debian's Python looks below /usr/local, which is also the default prefix.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)
+set(TESSERA_PYTHON_DIR lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/dist-packages
+    CACHE STRING "Where the Python packages go, below the prefix")
+install(TARGETS poptorch_core LIBRARY DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${TESSERA_PYTHON_DIR}
+        FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+install(FILES ${CMAKE_BINARY_DIR}/python/poptorch/_build.py
+        DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)

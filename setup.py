@@ -1,0 +1,77 @@
+"""Builds the Python packages with CMake, for pip.
+
+Builds in build-pip/. With TESSERA_BUILD_DIR=<folder>, in that CMake folder, which may be one that
+is built already.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).parent.resolve()
+SCRATCH = ROOT / "build-pip"
+
+
+def version():
+    """The one in CMakeLists.txt."""
+    text = (ROOT / "CMakeLists.txt").read_text()
+    ours = re.search(r"project\(tessera VERSION (\S+)", text)[1]
+    packages = re.search(r'set\(TESSERA_POPTORCH_VERSION "(.+)"\)', text)[1]
+    return packages.replace("${PROJECT_VERSION}", ours)
+
+
+def build_jobs():
+    script = f"source '{ROOT}/tools/setup.sh' && compile_jobs"
+    return subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.PIPE).stdout.strip()
+
+
+class CMakeBuild(build_ext):
+    """Takes the extension module, and what CMake wrote beside it, from a CMake folder."""
+
+    def build_extension(self, extension):
+        folder = pathlib.Path(os.environ.get("TESSERA_BUILD_DIR") or SCRATCH / "cmake").resolve()
+        if not (folder / "CMakeCache.txt").is_file():
+            options = ["-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_TESTS=OFF"]
+            options.append(f"-DPython_EXECUTABLE={sys.executable}")
+            self.run_or_exit(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options])
+        jobs = ["--parallel", build_jobs()]
+        self.run_or_exit(["cmake", "--build", folder, "--target", "poptorch_core", *jobs])
+        module = pathlib.Path(self.get_ext_fullpath(extension.name))
+        module.parent.mkdir(parents=True, exist_ok=True)
+        built = folder / "python" / module.parent.name
+        for file in (module.name, "_build.py"):
+            if not (built / file).is_file():
+                sys.exit(f"'{built}' has no {file}: it was built for another Python")
+            shutil.copy(built / file, module.parent)
+
+    @staticmethod
+    def run_or_exit(command):
+        try:
+            subprocess.run(command, check=True)
+        except FileNotFoundError:
+            sys.exit(f"{command[0]} is not installed: see tools/packages.txt, section [build]")
+        except subprocess.CalledProcessError:
+            sys.exit(f"'{' '.join(map(str, command))}' failed; its output stands above")
+
+
+# setuptools would write into build/, which is CMake's, and beside the sources; and it would keep
+# files of earlier builds.
+SCRATCH.mkdir(exist_ok=True)
+shutil.rmtree(SCRATCH / "lib", ignore_errors=True)
+setup(
+    version=version(),
+    packages=find_packages("python"),
+    package_dir={"": "python"},
+    ext_modules=[Extension("poptorch.poptorch_core", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+    options={
+        "build": {"build_base": str(SCRATCH), "build_lib": str(SCRATCH / "lib")},
+        "egg_info": {"egg_base": str(SCRATCH)},
+        "bdist_wheel": {"bdist_dir": str(SCRATCH / "wheel")},
+    },
+)

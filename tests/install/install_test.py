@@ -1,0 +1,103 @@
+"""What `cmake --install` and `pip install` leave behind, tried the way users use it."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BUILD = pathlib.Path(os.environ.get("TESSERA_BINARY_DIR", ROOT / "build"))
+# Always the same folder, so that ccache knows the consumer's program again.
+PLACE = BUILD / "tests/install"
+CONSUMER = """
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES CXX)
+find_package(Tessera 0.1 REQUIRED)
+add_executable(line 01_linear.cpp)
+target_link_libraries(line PRIVATE Tessera::tessera)
+"""
+
+
+def run(*command, **options):
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
+    environment.update(options.pop("environment", {}))
+    command = [str(part) for part in command]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def packages_in(folder):
+    """What a Python with this folder on its path says about poptorch."""
+    script = "import poptorch; print(poptorch.__version__, poptorch.poptorch_core.__file__)"
+    environment = {"PYTHONPATH": str(folder)}
+    return run("/usr/bin/python3", "-B", "-c", script, environment=environment).split()
+
+
+@pytest.fixture(scope="module")
+def prefix():
+    shutil.rmtree(PLACE, ignore_errors=True)
+    run("cmake", "--install", BUILD, "--prefix", PLACE / "prefix")
+    return PLACE / "prefix"
+
+
+def test_a_cpp_project_finds_builds_and_runs(prefix):
+    project = PLACE / "consumer"
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text(CONSUMER)
+    shutil.copy(ROOT / "examples/cpp/01_linear.cpp", project)
+    options = ["-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"]
+    if shutil.which("ccache"):
+        options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    run("cmake", "-S", project, "-B", project / "build", *options)
+    run("cmake", "--build", project / "build")
+    run(project / "build/line")
+
+
+def test_only_headers_of_the_interface_are_installed(prefix):
+    headers = {str(file.relative_to(prefix / "include")) for file in prefix.rglob("*.h")}
+    assert "tessera/tessera.h" in headers and "tessera/api/model.h" in headers
+    assert not any(name.startswith(("tessera/bindings", "tessera/cli")) for name in headers)
+
+
+def test_the_package_does_not_name_the_checkout(prefix):
+    for file in (prefix / "lib/cmake/Tessera").iterdir():
+        assert f"{ROOT}/" not in file.read_text().replace(str(PLACE), "")
+
+
+def test_the_command_line_is_there(prefix):
+    assert run(prefix / "bin/tessera", "--version").startswith("tessera 0.")
+
+
+def test_python_imports_the_installed_packages(prefix):
+    (folder,) = prefix.glob("lib/python3*/dist-packages")
+    version, module = packages_in(folder)
+    assert module.startswith(str(folder))
+    assert not list(folder.rglob("__pycache__"))
+    assert version.endswith(
+        "+" + run(prefix / "bin/tessera", "--version").strip().replace(" ", ".")
+    )
+    environment = {"PYTHONPATH": str(folder)}
+    run("/usr/bin/python3", "-B", ROOT / "examples/python/01_linear.py", environment=environment)
+
+
+def test_pip_installs_into_a_virtual_environment(tmp_path):
+    run("/usr/bin/python3", "-m", "venv", "--system-site-packages", tmp_path / "v")
+    pip = (tmp_path / "v/bin/pip", "--disable-pip-version-check")
+    # The module that is built already; the slow test builds its own.
+    environment = {"TESSERA_BUILD_DIR": str(BUILD)}
+    run(*pip, "install", "--no-build-isolation", "--no-index", ROOT, environment=environment)
+    listed = json.loads(run(*pip, "list", "--format", "json"))
+    (version,) = [package["version"] for package in listed if package["name"] == "poptorch"]
+    script = "import poptorch; print(poptorch.__version__, poptorch.__file__)"
+    said, file = run(tmp_path / "v/bin/python", "-c", script, cwd=tmp_path).split()
+    assert said == version
+    assert file.startswith(str(tmp_path / "v"))
+    run(tmp_path / "v/bin/python", ROOT / "examples/python/01_linear.py")
+
+
+def test_pip_leaves_the_checkout_as_it_was():
+    status = run("git", "status", "--porcelain", "--untracked-files", cwd=ROOT)
+    assert not [line for line in status.splitlines() if "egg-info" in line or ".so" in line]

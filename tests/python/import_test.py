@@ -1,0 +1,62 @@
+"""What `import poptorch` says when something it needs is missing: one sentence."""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import poptorch
+import pytest
+
+MODULE = pathlib.Path(poptorch.poptorch_core.__file__).name
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package that may be damaged."""
+    shutil.copytree(pathlib.Path(poptorch.__file__).parent, tmp_path / "poptorch")
+    return tmp_path
+
+
+def import_in(folder):
+    """The last line that importing poptorch from a folder prints."""
+    command = [sys.executable, "-B", "-c", "import poptorch"]
+    environment = {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == (1 if result.stderr else 0)
+    assert "During handling" not in result.stderr
+    return result.stderr.strip().split("\n")[-1]
+
+
+def test_the_copy_works(copy):
+    assert import_in(copy) == ""
+
+
+def test_another_torch_is_refused(copy):
+    (copy / "torch.py").write_text('__version__ = "2.0.1+cpu"\n')
+    sentence = import_in(copy)
+    assert sentence.startswith("ImportError: poptorch was built for PyTorch 1.13, but ")
+    assert "has PyTorch 2.0.1+cpu: " in sentence and "build it again" in sentence
+
+
+def test_a_torch_that_cannot_be_imported_is_named(copy):
+    (copy / "torch.py").write_text("import no_such_thing\n")
+    sentence = import_in(copy)
+    assert sentence.startswith("ImportError: poptorch needs PyTorch 1.13, which ")
+    assert "No module named 'no_such_thing'" in sentence and "python3-torch" in sentence
+
+
+@pytest.mark.parametrize("name", [MODULE, "_build.py"])
+def test_a_package_that_was_not_built_says_how(copy, name):
+    (copy / "poptorch" / name).unlink()
+    sentence = import_in(copy)
+    assert sentence.startswith(
+        "ImportError: the compiled part of poptorch, poptorch_core, is not in"
+    )
+    assert f"'{copy}/poptorch'" in sentence and "pip install ." in sentence
+
+
+def test_a_library_that_cannot_be_loaded_is_named(copy):
+    (copy / "poptorch" / MODULE).write_bytes(b"no library")
+    sentence = import_in(copy)
+    assert sentence.startswith("ImportError: the compiled part of poptorch in ")
+    assert "cannot be loaded" in sentence and MODULE in sentence
