@@ -11,9 +11,10 @@ optimiser update) without Python in between:
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
 from . import enums, optim, options, poptorch_core
+from ._async_accessor import AsynchronousDataAccessor
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
 from .data_loader import DataLoader
-from .enums import DataLoaderMode, OutputMode
+from .enums import DataLoaderMode, OutputMode, SharingStrategy
 from .ops import identity_loss, isRunningOnIpu
 from .options import Options
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
@@ -21,6 +22,7 @@ from .poptorch_core import Error, RecoverableError, UnrecoverableError
 __version__ = "3.4.0"
 
 __all__ = [
+    "AsynchronousDataAccessor",
     "DataLoader",
     "DataLoaderMode",
     "Error",
@@ -28,6 +30,7 @@ __all__ = [
     "OutputMode",
     "PoplarExecutor",
     "RecoverableError",
+    "SharingStrategy",
     "UnrecoverableError",
     "enums",
     "identity_loss",
