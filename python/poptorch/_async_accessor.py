@@ -52,8 +52,11 @@ class AsynchronousDataAccessor:
         sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
         rebatched_size: Optional[int] = None,
     ):
+        from .data_loader import DataLoader  # which imports us
+
         self._worker = None
-        if getattr(dataset, "_accessor", None) is not None:
+        loader = dataset if isinstance(dataset, DataLoader) else None
+        if loader is not None and loader._accessor is not None:
             raise poptorch_core.Error(
                 "This DataLoader already loads asynchronously; iterate over it, or create it with "
                 "mode=poptorch.DataLoaderMode.Sync"
@@ -62,10 +65,12 @@ class AsynchronousDataAccessor:
         assert (
             rebatched_size is None or rebatched_size > 1
         ), f"rebatched_size must be None or greater than 1, got {rebatched_size}"
-        assert rebatched_size is not None or not getattr(
-            dataset, "_needs_rebatching", False
+        assert (
+            rebatched_size is not None or loader is None or not loader._needs_rebatching
         ), "a DataLoader with drop_last=False can only be loaded asynchronously with rebatched_size"
         self._dataset = dataset
+        self._keeps_remainder = loader is not None and loader._keeps_remainder
+        self._embedded = False
         self.rebatched_size = rebatched_size
         self._epoch = -1
         self._consumed = False  # something of this epoch
@@ -77,7 +82,7 @@ class AsynchronousDataAccessor:
             "load_indefinitely": load_indefinitely,
             "early_preload": early_preload,
             "rebatched_size": rebatched_size,
-            "keep_remainder": getattr(dataset, "_keeps_remainder", False),
+            "keep_remainder": self._keeps_remainder,
             "in_file": sharing_strategy == SharingStrategy.FileSystem,
             "parent": os.getpid(),
             "start_method": multiprocessing.get_start_method(allow_none=True),
@@ -102,19 +107,24 @@ class AsynchronousDataAccessor:
 
     def __len__(self) -> int:
         """Elements in an epoch; TypeError where the dataset cannot tell."""
-        if self.rebatched_size is None or getattr(self._dataset, "_accessor", None) is self:
+        if self.rebatched_size is None or self._embedded:
             return len(self._dataset)
-        keep = getattr(self._dataset, "_keeps_remainder", False)
-        return poptorch_core.batch_count(self._samples(), self.rebatched_size, not keep)
+        return poptorch_core.batch_count(
+            self._samples(), self.rebatched_size, not self._keeps_remainder
+        )
 
     def _samples(self):
         dataset = self._dataset
-        if isinstance(dataset, torch.utils.data.DataLoader) and dataset.batch_sampler is not None:
-            batch_size = dataset.batch_sampler.batch_size
+        if isinstance(dataset, torch.utils.data.DataLoader) and dataset.batch_size is not None:
             iterable = isinstance(dataset.dataset, torch.utils.data.IterableDataset)
             samples = len(dataset.dataset if iterable else dataset.sampler)
-            return samples - samples % batch_size if dataset.drop_last else samples
+            return samples - samples % dataset.batch_size if dataset.drop_last else samples
         return len(dataset) * self._running()._piece_rows
+
+    def embed_in(self, loader) -> None:
+        """Become the loader's own: no circle of references, and its length is ours."""
+        self._dataset = weakref.proxy(loader)
+        self._embedded = True
 
     def _running(self) -> "_Worker":
         assert self._worker is not None, "this loader was terminated; create a new one"

@@ -1,6 +1,5 @@
 """A torch DataLoader whose batches hold everything one call of a wrapped model consumes."""
 
-import weakref
 from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
@@ -105,8 +104,7 @@ class DataLoader(torch.utils.data.DataLoader):
             accessor = AsynchronousDataAccessor(
                 self, **async_options, rebatched_size=self._rebatched_size
             )
-            # Not a circle: the worker must go when the loader goes.
-            accessor._dataset = weakref.proxy(self)
+            accessor.embed_in(self)
             self._accessor = accessor
 
     def _piece_size(self, worker_size):
@@ -119,7 +117,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return worker_size
 
     def _warn_of_remainder(self):
-        if not self._needs_rebatching or self._is_iterable():
+        if not self._needs_rebatching or not hasattr(self.sampler, "__len__"):
             return
         remainder = len(self.sampler) % self._combined
         if remainder:

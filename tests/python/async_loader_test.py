@@ -322,6 +322,20 @@ def test_the_worker_goes_with_the_loader():
             os.kill(pid, 0)
 
 
+def test_nothing_piles_up():
+    counts = []
+    for _ in range(4):
+        assert len(list(AsynchronousDataAccessor(datasets.Numbers(4), **FORK))) == 4
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[1] == counts[3]
+
+
+def test_an_accessor_put_into_a_loader_is_used():
+    made = poptorch.DataLoader(poptorch.Options(), datasets.Numbers(5))
+    made._accessor = AsynchronousDataAccessor(datasets.Elements(torch.ones(1)), **FORK)
+    assert numbers(made) == [[1.0]]
+
+
 def test_a_forked_child_leaves_the_parents_worker_alone():
     made = loader(datasets.Numbers(6))
     assert next(iter(made)) == 0
