@@ -11,14 +11,16 @@ optimiser update) without Python in between:
 from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
 from . import enums, optim, options, poptorch_core
+from ._async_accessor import AsynchronousDataAccessor
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
 from .data_loader import DataLoader
-from .enums import DataLoaderMode, OutputMode
+from .enums import DataLoaderMode, OutputMode, SharingStrategy
 from .ops import identity_loss, isRunningOnIpu
 from .options import Options
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
 
 __all__ = [
+    "AsynchronousDataAccessor",
     "DataLoader",
     "DataLoaderMode",
     "Error",
@@ -26,6 +28,7 @@ __all__ = [
     "OutputMode",
     "PoplarExecutor",
     "RecoverableError",
+    "SharingStrategy",
     "UnrecoverableError",
     "enums",
     "identity_loss",

@@ -11,6 +11,9 @@ class Leaf:
     def __repr__(self):
         return "<tensor>"
 
+    def __reduce__(self):
+        return "_LEAF"  # there is one in every process
+
 
 _LEAF = Leaf()
 

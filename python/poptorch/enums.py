@@ -19,3 +19,12 @@ class DataLoaderMode(enum.IntEnum):
     Sync = 0
     Async = 1
     AsyncRebatched = 2
+
+
+class SharingStrategy(enum.IntEnum):
+    """How the process of an asynchronous loader is started, and where its batches lie."""
+
+    SharedMemory = 0
+    FileSystem = 1
+    Fork = 2
+    ForkServer = 3

@@ -1,5 +1,6 @@
 #include "tessera/base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -7,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -40,6 +43,57 @@ int cgroup_quota() {
   return std::max(1, static_cast<int>(std::ceil(std::strtod(quota.c_str(), nullptr) / period)));
 }
 
+// A forked child has none of its parent's threads, and perhaps locks that nobody will ever release.
+// So every pool is on record, and a fork makes those of the child anew: at first without threads,
+// because most children never use them (the workers of data loaders), and with as many as it had
+// once a job needs them.
+class PoolRecord {
+ public:
+  using Renew = void (*)(ThreadPool&);
+
+  // Never destroyed: pools may outlive the statics.
+  static PoolRecord& instance() {
+    static auto* const record = new PoolRecord;
+    return *record;
+  }
+
+  void add(ThreadPool& pool, int threads, Renew renew) {
+    const std::lock_guard lock(mutex_);
+    pools_[&pool] = {threads, renew};
+  }
+
+  void remove(ThreadPool& pool) {
+    const std::lock_guard lock(mutex_);
+    pools_.erase(&pool);
+  }
+
+  // How many threads a pool without any should have; 1 unless a fork took them.
+  int threads_before_fork(ThreadPool& pool) {
+    if (!forked_.load(std::memory_order_relaxed)) return 1;
+    const std::lock_guard lock(mutex_);
+    return pools_.at(&pool).threads;
+  }
+
+ private:
+  struct Entry {
+    int threads;
+    Renew renew;
+  };
+
+  PoolRecord() {
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     for (auto& [pool, entry] : instance().pools_) entry.renew(*pool);
+                     instance().forked_.store(true, std::memory_order_relaxed);
+                     instance().mutex_.unlock();
+                   });
+  }
+
+  std::mutex mutex_;
+  std::map<ThreadPool*, Entry> pools_;
+  std::atomic<bool> forked_{false};
+};
+
 }  // namespace
 
 int default_thread_count() {
@@ -56,9 +110,19 @@ int default_thread_count() {
 ThreadPool::ThreadPool(int threads) {
   TESSERA_INVARIANT(threads >= 1, "a pool of {} threads", threads);
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  PoolRecord::instance().add(*this, threads, [](ThreadPool& pool) {
+    // Made over, not destroyed: the old ones belong to threads that are not here.
+    new (&pool.workers_) std::vector<std::thread>();
+    new (&pool.mutex_) std::mutex();
+    new (&pool.wake_) std::condition_variable();
+    new (&pool.error_mutex_) std::mutex();
+    new (&pool.error_) std::exception_ptr();
+    pool.generation_ = 0;
+  });
 }
 
 ThreadPool::~ThreadPool() {
+  PoolRecord::instance().remove(*this);
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -70,6 +134,10 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run_erased(int64_t pieces, Call call, const void* work) {
   if (pieces <= 0) return;
+  if (workers_.empty() && pieces > 1) {
+    const int threads = PoolRecord::instance().threads_before_fork(*this);
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  }
   if (workers_.empty() || pieces == 1) {
     for (int64_t piece = 0; piece < pieces; ++piece) call(work, piece);
     return;

@@ -1,10 +1,18 @@
 #include "tessera/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <numeric>
+#include <thread>
+#include <vector>
 
 #include "tessera/base/error.h"
 
@@ -67,6 +75,72 @@ TEST(ThreadPool, ManySmallJobsInARow) {
     pool.run(64, [&](int64_t piece) { values[static_cast<size_t>(piece)] += piece; });
   }
   EXPECT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), 2016 * 2000);
+}
+
+// True when a forked child runs jobs on the pool, destroys it and ends in time.
+bool child_can_use(std::unique_ptr<ThreadPool>& pool) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a child that hangs dies of it
+    for (int job = 0; job < 100; ++job) {
+      std::atomic<int64_t> sum{0};
+      pool->run(100, [&](int64_t piece) { sum += piece; });
+      if (sum != 4950) _exit(1);
+    }
+    std::atomic<int> elsewhere{0};
+    pool->run(20, [&, caller = std::this_thread::get_id()](int64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (std::this_thread::get_id() != caller) ++elsewhere;
+    });
+    if (elsewhere == 0) _exit(2);
+    pool.reset();
+    ThreadPool(3).run(100, [](int64_t) {});
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(ThreadPool, AForkedChildHasThreadsOfItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer does not follow threads that start after a fork";
+#endif
+  auto pool = std::make_unique<ThreadPool>(3);
+  EXPECT_TRUE(child_can_use(pool));  // before the first job
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int64_t> sum{0};
+    pool->run(100, [&](int64_t piece) { sum += piece; });
+    EXPECT_EQ(sum, 4950);
+    EXPECT_TRUE(child_can_use(pool));
+  }
+}
+
+TEST(ThreadPool, AChildForkedInTheMiddleOfAJobDoesNotHang) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer does not follow threads that start after a fork";
+#endif
+  auto pool = std::make_unique<ThreadPool>(3);
+  std::atomic<bool> done{false};
+  std::thread runner([&] {
+    while (!done) pool->run(10, [](int64_t) { std::this_thread::yield(); });
+  });
+  for (int round = 0; round < 10; ++round) EXPECT_TRUE(child_can_use(pool));
+  done = true;
+  runner.join();
+}
+
+TEST(ThreadPool, AChildThatOnlyDestroysThePoolEnds) {
+  auto pool = std::make_unique<ThreadPool>(3);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    pool.reset();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(ThreadPool, DefaultCountComesFromTheEnvironment) {

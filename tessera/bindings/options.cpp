@@ -114,6 +114,7 @@ void bind_options(py::module_& module) {
       .def(py::pickle(&state_of, &options_from));
 
   module.def("combined_batch_size", &combined_batch_size);
+  module.def("batch_count", &batch_count);
 }
 
 }  // namespace tessera
