@@ -136,8 +136,9 @@ void run(const KernelCall& call) {
         return std::array{moments.first(in[1], in[0]), moments.second(in[2], in[0])};
       });
 
-  const auto direction = [&](double p, double m, double v) {
-    return m / bias.first / (std::sqrt(v / bias.second) + epsilon) + decay * p;
+  const double scale_first = 1 / bias.first, scale_second = 1 / bias.second;
+  const auto direction = [=](double p, double m, double v) {
+    return m * scale_first / (std::sqrt(v * scale_second) + epsilon) + decay * p;
   };
   const std::array operands = {call.inputs[param], call.outputs[2], call.outputs[3]};
   const auto& shape = call.outputs[0].sizes;

@@ -13,7 +13,7 @@ using namespace row_parts;
 enum RmspropOperand : size_t {
   mean_square = memory,
   mean_gradient,
-  velocity,
+  momentum_buffer,
   learning_rate,
   alpha,
   eps,
@@ -36,7 +36,7 @@ Cost cost(const OpView& op, std::span<const TensorType>) {
 }
 
 // The order of operations, and the roundings, are those of torch.optim.RMSprop. TensorFlow's
-// variant begins with a mean square of one, has eps under the root, and the rate in the velocity.
+// variant begins with a mean square of one, has eps under the root, and the rate in the momentum.
 template <bool centered>
 struct Rule {
   float rate, keep, add, epsilon, decay, momentum;
@@ -53,7 +53,7 @@ struct Rule {
         first(updates_so_far(call) == 0) {}
 
   struct Result {
-    float param, square, mean, velocity;
+    float param, square, mean, buffer;
   };
   Result operator()(float p, float grad, float square, float mean, float v) const {
     const float g = decay == 0 ? grad : multiply_add(p, decay, grad);
@@ -83,7 +83,7 @@ struct Rule {
 template <bool centered>
 void run(const KernelCall& call) {
   const Rule<centered> rule(call);
-  constexpr size_t v = at<centered>(velocity);
+  constexpr size_t v = at<centered>(momentum_buffer);
   const auto& in = call.inputs;
   if constexpr (centered) {
     if (call.has_input(v)) {
@@ -91,7 +91,7 @@ void run(const KernelCall& call) {
                       std::array{in[param], in[grad], in[mean_square], in[mean_gradient], in[v]},
                       std::array<size_t, 4>{0, 2, 3, 4}, [&](const auto& x) {
                         const auto y = rule(x[0], x[1], x[2], x[3], x[4]);
-                        return std::array{y.param, y.square, y.mean, y.velocity};
+                        return std::array{y.param, y.square, y.mean, y.buffer};
                       });
     } else {
       update_elements(call, std::array{in[param], in[grad], in[mean_square], in[mean_gradient]},
@@ -104,7 +104,7 @@ void run(const KernelCall& call) {
     update_elements(call, std::array{in[param], in[grad], in[mean_square], in[v]},
                     std::array<size_t, 3>{0, 2, 3}, [&](const auto& x) {
                       const auto y = rule(x[0], x[1], x[2], 0, x[3]);
-                      return std::array{y.param, y.square, y.velocity};
+                      return std::array{y.param, y.square, y.buffer};
                     });
   } else {
     update_elements(call, std::array{in[param], in[grad], in[mean_square]},
@@ -121,9 +121,9 @@ OpDef row() {
   constexpr size_t numbers = at<centered>(learning_rate);
   std::vector<Sample> samples;
   for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{17, 1003}}) {
-    for (const size_t velocities : {0, 1}) {
+    for (const size_t buffers : {0, 1}) {
       for (const bool tf_variant : {false, true}) {
-        const size_t memories = velocities + (centered ? 2 : 1);
+        const size_t memories = buffers + (centered ? 2 : 1);
         Sample one =
             update_sample(shape, numbers, at<centered>(count), memories, shape.empty() ? 0 : 5);
         // The mean of squares is not below the square of the mean.
