@@ -47,7 +47,7 @@ class PoplarExecutor:
             lambda: list(this()._traced.named_buffers()),
             lambda tensors: this()._forward(tensors),
             options,
-            optim.groups_of(optimizer) if optimizer is not None else None,
+            optim.described(optimizer) if optimizer is not None else None,
         )
         if training:
             _wrapping.wrap(model, self._core)
@@ -124,7 +124,7 @@ class PoplarExecutor:
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Use the numbers of this optimiser from the next call on."""
-        self._core.setOptimizer(optim.groups_of(optimizer))
+        self._core.setOptimizer(optim.described(optimizer))
 
     def destroy(self) -> None:
         """Free the program; the module keeps its weights. A later call compiles again."""

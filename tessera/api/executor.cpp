@@ -45,7 +45,7 @@ RngState initial_rng(const Options& options) {
 Optimizer default_optimizer(const ModelAccess& model) {
   std::vector<at::Tensor> parameters;
   for (const auto& parameter : model.parameters()) parameters.push_back(parameter.tensor);
-  return Optimizer({OptimizerGroup{std::move(parameters), 0.01}});
+  return optim::SGD(std::move(parameters), {.lr = 0.01});
 }
 
 void check_options(Purpose purpose, const Options& options) {
@@ -77,7 +77,7 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
       options_(options),
       optimizer_(optimizer                      ? std::move(*optimizer)
                  : purpose == Purpose::training ? default_optimizer(model_)
-                                                : Optimizer(std::vector<OptimizerGroup>{})),
+                                                : Optimizer("SGD", {})),
       rng_(initial_rng(options_)) {
   check_options(purpose_, options_);
   options_.freeze();
@@ -192,24 +192,18 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
 
 // The optimiser's part of the step: which captured parameter is in which group.
 void Executor::add_update(Capture& captured) const {
-  UpdateSpec spec;
+  UpdateSpec spec = optimizer_.program();
   spec.gradient_accumulation = options_.Training().gradient_accumulation();
-  spec.mean_reduction = true;
-  for (const OptimizerGroup& group : optimizer_.groups()) {
-    UpdateSpec::Group update;
-    update.op = "sgd";
-    update.velocity = group.momentum != 0;
-    update.attrs = {{"nesterov", group.nesterov}};
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
     for (const BoundState& state : captured.states) {
       if (state.kind != StateKind::parameter) continue;
-      for (const at::Tensor& parameter : group.parameters) {
+      for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
         if (parameter.data_ptr() == state.host.data_ptr()) {
-          update.parameters.push_back(state.name);
+          spec.groups[g].parameters.push_back(state.name);
           break;
         }
       }
     }
-    spec.groups.push_back(std::move(update));
   }
   add_optimizer(captured.graph, spec);
 }
@@ -423,9 +417,7 @@ void Executor::mark_host_outdated() {
 void Executor::setOptimizer(Optimizer optimizer) {
   const std::lock_guard lock(mutex_);
   check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
-  check(!isCompiled() || optimizer_.same_program(optimizer),
-        "setOptimizer: groups, nesterov, and whether there is a momentum cannot change after the "
-        "model was compiled; call destroy() first");
+  if (isCompiled()) optimizer.take_program_of(optimizer_);
   optimizer_ = std::move(optimizer);
   if (isAttachedToDevice()) send_hyperparameters();
 }

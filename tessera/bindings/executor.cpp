@@ -62,16 +62,16 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
           .poll = &raise_pending_signal};
 }
 
-// A Python optimiser's param_groups, which PyTorch keeps as dictionaries.
-Optimizer optimizer_from(const std::vector<py::dict>& groups) {
+// A Python optimiser: its kind, the parameters and numbers of each group, the greatest norm of the
+// gradients.
+using PyGroup = std::pair<std::vector<at::Tensor>, std::map<std::string, double>>;
+using PyOptimizer = std::tuple<std::string, std::vector<PyGroup>, double>;
+
+Optimizer optimizer_from(const PyOptimizer& described) {
+  const auto& [kind, groups, max_grad_norm] = described;
   std::vector<OptimizerGroup> converted;
-  for (const py::dict& group : groups) {
-    const auto number = [&](const char* name) { return py::float_(group[name]).cast<double>(); };
-    converted.push_back({group["params"].cast<std::vector<at::Tensor>>(), number("lr"),
-                         number("momentum"), number("dampening"), number("weight_decay"),
-                         group["nesterov"].cast<bool>()});
-  }
-  return Optimizer(std::move(converted));
+  for (const auto& [parameters, values] : groups) converted.push_back({parameters, values});
+  return Optimizer(kind, std::move(converted), max_grad_norm);
 }
 
 }  // namespace
@@ -81,9 +81,9 @@ void bind_executor(py::module_& module) {
   py::class_<Executor>(module, "Executor")
       .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
                        const py::function& forward, const Options& options,
-                       const std::optional<std::vector<py::dict>>& groups) {
+                       const std::optional<PyOptimizer>& described) {
              std::optional<Optimizer> optimizer;
-             if (groups) optimizer = optimizer_from(*groups);
+             if (described) optimizer = optimizer_from(*described);
              options.freeze();
              const auto purpose = training ? Purpose::training : Purpose::inference;
              auto model = access_to(parameters, buffers, forward);
@@ -92,7 +92,7 @@ void bind_executor(py::module_& module) {
                                                std::move(optimizer));
            }),
            py::arg("training"), py::arg("parameters"), py::arg("buffers"), py::arg("forward"),
-           py::arg("options"), py::arg("groups") = py::none())
+           py::arg("options"), py::arg("optimizer") = py::none())
       .def(
           "run",
           [](Executor& self, const PyNamed& inputs) { return self.run(named_tensors(inputs)); },
@@ -102,8 +102,8 @@ void bind_executor(py::module_& module) {
           [](Executor& self, const PyNamed& inputs) { self.compile(named_tensors(inputs)); },
           Released())
       .def("setOptimizer",
-           [](Executor& self, const std::vector<py::dict>& groups) {
-             Optimizer optimizer = optimizer_from(groups);
+           [](Executor& self, const PyOptimizer& described) {
+             Optimizer optimizer = optimizer_from(described);
              const py::gil_scoped_release release;
              self.setOptimizer(std::move(optimizer));
            })

@@ -1,43 +1,34 @@
-// Steps of optimisers. Hyper-parameters are operands, so that changing them compiles nothing anew.
-#include "tessera/kernels/elementwise.h"
+// Stochastic gradient descent, and the factor that clips gradients. Hyper-parameters are operands,
+// so that changing them compiles nothing anew.
+#include <cmath>
+
+#include "tessera/base/error.h"
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/families.h"
-#include "tessera/ops/row_parts.h"
+#include "tessera/ops/optimizer_parts.h"
 
 namespace tessera::families {
 namespace {
 
 using namespace row_parts;
+using namespace optimizer_parts;
 
 namespace sgd {
 
 enum Operand : size_t {
-  param,
-  grad,
-  velocity,
-  step,
+  velocity = memory,
   learning_rate,
   momentum,
   dampening,
   weight_decay,
   count
 };
+constexpr size_t numbers = learning_rate;
 
 std::vector<TensorType> infer(const OpView& op) {
-  const TensorType& type = op.type(param);
-  check(is_floating(type.dtype), ErrorKind::type, "a parameter must be floating point, not {}",
-        name_of(type.dtype));
-  for (const size_t i : {grad, velocity}) {
-    if (!op.has(i)) continue;
-    check(op.shape(i) == type.shape, ErrorKind::value, "the parameter has shape {}, its {} {}",
-          to_string(type.shape), i == grad ? "gradient" : "velocity", to_string(op.shape(i)));
-  }
   check(op.has(velocity) == op.has(step), ErrorKind::value,
         "velocity and the count of steps go together");
-  if (!op.has(velocity)) return {type};
-  check(op.type(step) == TensorType{DType::i32, {}}, ErrorKind::type,
-        "the count of steps must be i32[], not {}", to_string(op.type(step)));
-  return {type, op.type(velocity)};
+  return infer_update(op, numbers);
 }
 
 Cost cost(const OpView& op, std::span<const TensorType>) {
@@ -50,16 +41,15 @@ struct Rule {
   bool first, nesterov;
 
   explicit Rule(const KernelCall& call)
-      : rate(*call.inputs[sgd::learning_rate].as<float>()),
-        momentum(*call.inputs[sgd::momentum].as<float>()),
-        undamped(static_cast<float>(1.0 - *call.inputs[sgd::dampening].as<float>())),
-        decay(*call.inputs[sgd::weight_decay].as<float>()),
-        first(call.has_input(step) && *call.inputs[step].as<int32_t>() == 0),
+      : rate(static_cast<float>(number(call, sgd::learning_rate))),
+        momentum(static_cast<float>(number(call, sgd::momentum))),
+        undamped(static_cast<float>(1.0 - number(call, sgd::dampening))),
+        decay(static_cast<float>(number(call, sgd::weight_decay))),
+        first(updates_so_far(call) == 0),
         nesterov(call.attrs.flag("nesterov")) {}
 
   float direction(float p, float g) const { return decay == 0 ? g : multiply_add(p, decay, g); }
-  float new_velocity(float p, float g, float v) const {
-    const float d = direction(p, g);
+  float new_velocity(float d, float v) const {
     return first ? d : multiply_add(d, undamped, v * momentum);
   }
   float new_param(float p, float d) const { return multiply_add(d, -rate, p); }
@@ -72,41 +62,31 @@ void run(const KernelCall& call) {
       return rule.new_param(p, rule.direction(p, g));
     });
   }
-  // Both results in one pass: either may be written over what the other is made from.
-  struct Context {
-    const Rule& rule;
-    float *params, *velocities;
-  };
-  const Context context{rule, call.outputs[0].as<float>(), call.outputs[1].as<float>()};
-  const auto work = [](const void* erased, const std::byte* const* blocks, int64_t begin,
-                       int64_t length) {
-    const auto& c = *static_cast<const Context*>(erased);
-    const auto* p = reinterpret_cast<const float*>(blocks[param]);
-    const auto* g = reinterpret_cast<const float*>(blocks[grad]);
-    const auto* v = reinterpret_cast<const float*>(blocks[velocity]);
-#pragma GCC ivdep
-    for (int64_t k = 0; k < length; ++k) {
-      const float next = c.rule.new_velocity(p[k], g[k], v[k]);
-      const float d = c.rule.nesterov
-                          ? multiply_add(next, c.rule.momentum, c.rule.direction(p[k], g[k]))
-                          : next;
-      const float moved = c.rule.new_param(p[k], d);
-      c.velocities[begin + k] = next;
-      c.params[begin + k] = moved;
-    }
-  };
-  for_each_block(call.pool, call.inputs.first(velocity + 1), call.outputs[0].sizes, work, &context);
+  const std::array operands = {call.inputs[param], call.inputs[grad], call.inputs[velocity]};
+  if (rule.momentum == 0) {  // switched off: the velocity rests, as PyTorch's does
+    update_elements(call, operands, std::array<size_t, 2>{0, 2}, [&](const auto& in) {
+      return std::array{rule.new_param(in[0], rule.direction(in[0], in[1])), in[2]};
+    });
+    *call.outputs[1].as<float>() = updates_so_far(call);
+    return;
+  }
+  update_elements(call, operands, std::array<size_t, 2>{0, 2}, [&](const auto& in) {
+    const float d = rule.direction(in[0], in[1]);
+    const float next = rule.new_velocity(d, in[2]);
+    const float way = rule.nesterov ? multiply_add(next, rule.momentum, d) : next;
+    return std::array{rule.new_param(in[0], way), next};
+  });
+  count_update(call);
 }
 
 std::vector<Sample> samples() {
   std::vector<Sample> all;
   for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{17, 1003}}) {
-    for (const bool has_velocity : {false, true}) {
+    for (const size_t velocities : {0, 1}) {
       for (const bool nesterov : {false, true}) {
-        Sample one{std::vector(count, reals({}, {0.01, 0.5})), {{"nesterov", nesterov}}};
-        one.operands[param] = one.operands[grad] = reals(shape);
-        one.operands[velocity] = has_velocity ? reals(shape) : left_out();
-        one.operands[step] = has_velocity ? integers({}, {0, 2}) : left_out();
+        Sample one = update_sample(shape, numbers, count, velocities, nesterov ? 1 : 0);
+        if (velocities == 0) one.operands[step] = left_out();
+        one.attrs = {{"nesterov", nesterov}};
         all.push_back(std::move(one));
       }
     }
@@ -115,26 +95,71 @@ std::vector<Sample> samples() {
 }
 
 OpDef row() {
-  return {.name = "sgd",
-          .operands =
-              "param, grad, velocity?, step?, learning_rate, momentum, dampening, "
-              "weight_decay",
-          .results = "param, velocity",
-          .doc = "a step of stochastic gradient descent, with momentum where there is a velocity",
-          .kind = Kind::update,
-          .attrs = {flag("nesterov", false)},
-          .traits = {.in_place = {{0, param}, {1, velocity}}},
-          .infer = infer,
-          .cost = cost,
-          .cpu = run,
-          .samples = samples()};
+  return {
+      .name = "sgd",
+      .operands = "param, grad, step?, velocity?, learning_rate, momentum, dampening, weight_decay",
+      .results = "param, step, velocity",
+      .doc = "a step of stochastic gradient descent, with momentum where there is a velocity",
+      .kind = Kind::update,
+      .attrs = {flag("nesterov", false)},
+      .traits = update_traits(numbers),
+      .infer = infer,
+      .cost = cost,
+      .cpu = run,
+      .samples = samples()};
 }
 
 }  // namespace sgd
+
+namespace clip_factor {
+
+std::vector<TensorType> infer(const OpView& op) {
+  check(op.type(0) == TensorType{DType::f32, {2}}, ErrorKind::type,
+        "the greatest norm must be f32[2], not {}", to_string(op.type(0)));
+  for (size_t i = 1; i < op.count(); ++i) {
+    check(op.type(i).dtype == DType::f32, ErrorKind::type, "a gradient must be f32, not {}",
+          name_of(op.type(i).dtype));
+  }
+  return {{DType::f32, {}}};
+}
+
+Cost cost(const OpView& op, std::span<const TensorType>) {
+  int64_t elements = 1;
+  for (size_t i = 1; i < op.count(); ++i) elements += numel(op.shape(i));
+  return ReductionCost{elements, 1};
+}
+
+// As torch.nn.utils.clip_grad_norm_ has it, with the sums in double.
+void run(const KernelCall& call) {
+  double squares = 0;
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    squares += map_sum<float>(call.pool, call.inputs.subspan(i, 1), call.inputs[i].sizes,
+                              [](double g) { return g * g; });
+  }
+  const double factor = number(call, 0) / (std::sqrt(squares) + 1e-6);
+  *call.outputs[0].as<float>() = static_cast<float>(minimum(factor, 1.0));
+}
+
+OpDef row() {
+  return {.name = "clip_factor",
+          .operands = "max_norm, grads*",
+          .results = "out",
+          .doc = "what all gradients are multiplied with, so that their norm is at most max_norm",
+          .kind = Kind::reduction,
+          .infer = infer,
+          .cost = cost,
+          .cpu = run,
+          .samples = {{{reals({2}, {0.5, 1}), reals({3, 5}), reals({}), reals({17, 1003})}},
+                      {{reals({2}, {50, 60}), reals({2})}}}};
+}
+
+}  // namespace clip_factor
 }  // namespace
 
 std::span<const OpDef> optimizer() {
-  static const std::vector<OpDef> rows = {sgd::row()};
+  static const std::vector<OpDef> rows = {
+      sgd::row(),        adam_row(), lamb_row(), rmsprop_row(), rmsprop_centered_row(),
+      clip_factor::row()};
   return rows;
 }
 

@@ -15,40 +15,49 @@ namespace {
 
 constexpr std::string_view gradient_prefix = "Gradient___";
 constexpr std::string_view accumulator_prefix = "Accum___";
-constexpr std::string_view step_prefix = "Step___";
 
-// What an optimiser's row calls its operands. `param` and `grad` are every optimiser's; a result of
-// an operand's name is that operand's next value.
-struct RememberedState {
-  std::string_view operand;
-  std::string_view prefix;  // of the state's name; the parameter's follows
-  bool optional;            // only where UpdateSpec::Group::velocity asks for it
-};
-struct OptimizerForm {
-  std::string_view op;
-  std::vector<std::string_view> hyperparameters;
-  std::vector<RememberedState> remembered;
-  std::string_view step = {};  // the operand that counts updates, where there is one
-};
-
-const std::vector<OptimizerForm>& forms() {
-  static const std::vector<OptimizerForm> table = {
-      {.op = "sgd",
-       .hyperparameters = {"learning_rate", "momentum", "dampening", "weight_decay"},
-       .remembered = {{"velocity", "Accl___", true}},
-       .step = "step"},
+// What the states are called that hold an operand of an optimiser's row; the parameter's name
+// follows.
+std::string_view prefix_of(std::string_view operand) {
+  static const std::map<std::string_view, std::string_view> prefixes = {
+      {"step", "Step___"},
+      {"velocity", "Accl___"},
+      {"first_moment", "Accl1___"},
+      {"second_moment", "Accl2___"},
+      {"mean_square", "Accl1___"},
+      {"mean_gradient", "Accl2___"},
+      {"momentum_buffer", "Accl3___"},
   };
-  return table;
+  const auto at = prefixes.find(operand);
+  TESSERA_INVARIANT(at != prefixes.end(), "states for '{}' have no name", operand);
+  return at->second;
 }
 
-const OptimizerForm& form_of(std::string_view op) {
-  std::vector<std::string_view> names;
-  for (const OptimizerForm& form : forms()) {
-    if (form.op == op) return form;
-    names.push_back(form.op);
+// An optimiser's row. `param` and `grad` are every optimiser's operands; a result of an operand's
+// name is that operand's next value, so that the operand is a state; all others are numbers.
+struct OptimizerRow {
+  const OpDef& def;
+  std::vector<OperandSpec> operands = operand_specs(def);
+  std::vector<std::string> results = split_names(def.results);
+
+  explicit OptimizerRow(std::string_view name) : def(find(name)) {}
+
+  bool is_state(std::string_view operand) const {
+    return std::find(results.begin(), results.end(), operand) != results.end();
   }
-  fail(ErrorKind::value, "there is no optimiser '{}'; there are {}", op, fmt::join(names, ", "));
-}
+
+ private:
+  static const OpDef& find(std::string_view name) {
+    const OpDef* row = find_op(name);
+    if (row && row->kind == Kind::update) return *row;
+    std::vector<std::string_view> names;
+    for (const OpDef* other : all_ops()) {
+      if (other->kind == Kind::update) names.push_back(other->name);
+    }
+    fail(ErrorKind::value, "there is no optimiser '{}'; there are {}", name,
+         fmt::join(names, ", "));
+  }
+};
 
 // The module that a parameter belongs to: what profiles and messages show for its update.
 std::string module_of(std::string_view parameter) {
@@ -70,6 +79,7 @@ class OptimizerBuilder {
     for (const auto& group : spec_.groups) {
       for (const auto& name : group.parameters) accumulate(name);
     }
+    if (spec_.clip_norm) clip();
     for (size_t g = 0; g < spec_.groups.size(); ++g) add_group(g);
   }
 
@@ -119,23 +129,47 @@ class OptimizerBuilder {
     state(accumulator).after_micro_batch = gradient->second;
   }
 
+  // The factor of all gradients; it needs every one of them whole before the first update.
+  void clip() {
+    const TensorType number{DType::f32, {2}};
+    std::vector<ValueId> operands = {
+        graph_.add_input(InputKind::hyperparameter, "max_grad_norm", number)};
+    for (const auto& group : spec_.groups) {
+      for (const auto& name : group.parameters) {
+        const auto gradient = gradients_.find(name);
+        if (gradient == gradients_.end()) continue;
+        builder_.set_place({.file = {}, .module = module_of(name)}, Phase::update);
+        gradient->second = whole_gradient(name, gradient->second);
+        operands.push_back(gradient->second);
+      }
+    }
+    builder_.set_place({}, Phase::update);
+    clip_factor_ = builder_.add("clip_factor", std::move(operands));
+  }
+
+  ValueId gradient_for_update(const std::string& name, ValueId gradient) {
+    if (!clip_factor_.valid()) return whole_gradient(name, gradient);
+    return builder_.add("mul", {gradient, clip_factor_});
+  }
+
   void add_group(size_t g) {
     const UpdateSpec::Group& group = spec_.groups[g];
-    const OptimizerForm& form = form_of(group.op);
-    std::map<std::string, ValueId, std::less<>> hyperparameters;
-    for (const std::string_view name : form.hyperparameters) {
-      hyperparameters.emplace(
-          name, graph_.add_input(InputKind::hyperparameter, fmt::format("{}.{}", name, g),
-                                 {DType::f32, {}}));
+    const OptimizerRow row(group.op);
+    std::map<std::string, ValueId, std::less<>> numbers;
+    for (const OperandSpec& operand : row.operands) {
+      if (operand.name == "grad" || row.is_state(operand.name)) continue;
+      numbers.emplace(operand.name,
+                      graph_.add_input(InputKind::hyperparameter,
+                                       fmt::format("{}.{}", operand.name, g), {DType::f32, {2}}));
     }
     for (const auto& name : group.parameters) {
       const auto gradient = gradients_.find(name);
       if (gradient == gradients_.end()) continue;
       builder_.set_place({.file = {}, .module = module_of(name)}, Phase::update);
-      auto operands = hyperparameters;
+      auto operands = numbers;
       operands["param"] = state(name).after_micro_batch;  // forward may have changed it
-      operands["grad"] = whole_gradient(name, gradient->second);
-      add_update(form, group, name, operands);
+      operands["grad"] = gradient_for_update(name, gradient->second);
+      add_update(row, group, name, operands);
     }
   }
 
@@ -150,44 +184,29 @@ class OptimizerBuilder {
     return builder_.add("mul", {gradient, builder_.scalar(share, type.dtype)});
   }
 
-  void add_update(const OptimizerForm& form, const UpdateSpec::Group& group,
-                  const std::string& name, std::map<std::string, ValueId, std::less<>>& known) {
+  void add_update(const OptimizerRow& row, const UpdateSpec::Group& group, const std::string& name,
+                  std::map<std::string, ValueId, std::less<>>& known) {
     std::map<std::string, std::string, std::less<>> states = {{"param", name}};
-    for (const RememberedState& remembered : form.remembered) {
-      if (remembered.optional && !group.velocity) continue;
-      const std::string state_name = std::string(remembered.prefix) + name;
-      const TensorType type = graph_.type(known.find("param")->second);
-      known.emplace(remembered.operand, graph_.add_state(StateKind::optimizer, state_name, type));
-      states.emplace(remembered.operand, state_name);
-    }
-    const bool remembers = states.size() > 1;
-    if (!form.step.empty() && remembers) known.emplace(form.step, step_of(form.op));
-
-    const OpDef& row = op(form.op);
+    const TensorType type = graph_.type(known.find("param")->second);
     std::vector<ValueId> operands;
-    for (const OperandSpec& operand : operand_specs(row)) {
+    for (const OperandSpec& operand : row.operands) {
+      if (!known.contains(operand.name) && (!operand.optional || group.velocity)) {
+        const std::string state_name = std::string(prefix_of(operand.name)) + name;
+        known[operand.name] =
+            graph_.add_state(StateKind::optimizer, state_name,
+                             operand.name == "step" ? TensorType{type.dtype, {}} : type);
+        states.emplace(operand.name, state_name);
+      }
       const auto at = known.find(operand.name);
-      TESSERA_INVARIANT(at != known.end() || operand.optional, "nothing is known of {}'s '{}'",
-                        row.name, operand.name);
       operands.push_back(at == known.end() ? ValueId{} : at->second);
     }
-    const auto results = builder_.add_all(row.name, std::move(operands), group.attrs);
-    const auto result_names = split_names(row.results);
+    const auto results = builder_.add_all(row.def.name, std::move(operands), group.attrs);
     for (size_t i = 0; i < results.size(); ++i) {
-      const auto at = states.find(result_names[i]);
-      TESSERA_INVARIANT(at != states.end(), "{}'s result '{}' is no state", row.name,
-                        result_names[i]);
+      const auto at = states.find(row.results[i]);
+      TESSERA_INVARIANT(at != states.end(), "{}'s result '{}' is no state", row.def.name,
+                        row.results[i]);
       state(at->second).after_update = results[i];
     }
-  }
-
-  // How many updates there were, one count for all parameters of an optimiser.
-  ValueId step_of(std::string_view op) {
-    const std::string name = std::string(step_prefix) + std::string(op);
-    if (const State* step = graph_.find_state(name)) return step->initial;
-    const ValueId step = graph_.add_state(StateKind::optimizer, name, {DType::i32, {}});
-    state(name).after_update = builder_.add("add", {step, builder_.scalar(1, DType::i32)});
-    return step;
   }
 
   State& state(std::string_view name) {
@@ -202,6 +221,7 @@ class OptimizerBuilder {
   Builder builder_;
   const UpdateSpec& spec_;
   std::map<std::string, ValueId> gradients_;
+  ValueId clip_factor_ = {};  // where there is clipping
 };
 
 }  // namespace

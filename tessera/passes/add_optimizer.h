@@ -1,8 +1,9 @@
 // Makes a captured training step a whole one: takes the gradients that capture left as outputs
 // `Gradient___<parameter>`, gathers them over micro-batches and appends the optimiser's update.
 //
-// Hyper-parameters become inputs `<name>.<group>`, so that a changed learning rate never compiles
-// again. What the optimiser remembers becomes states of the names that PopTorch users know.
+// Hyper-parameters become inputs `<name>.<group>` of type f32[2] (base/float_pair.h), so that a
+// changed learning rate never compiles again. What the optimiser remembers becomes states of the
+// names that PopTorch users know.
 #pragma once
 
 #include <string>
@@ -26,6 +27,8 @@ struct UpdateSpec {
 
   int64_t gradient_accumulation = 1;
   bool mean_reduction = true;  // over micro-batches; else their gradients are added up
+  // Scales all gradients down to a norm that is the input `max_grad_norm`.
+  bool clip_norm = false;
   std::vector<Group> groups;
 };
 

@@ -32,10 +32,10 @@ std::string with_optimizer(const UpdateSpec& spec) {
 TEST(AddOptimizer, UpdatesEachParameterOfAGroup) {
   EXPECT_EQ(with_optimizer({.groups = {{.parameters = {"a.w"}}}}), R"(graph "train" {
   input data "x" %0: f32[2]
-  input hyperparameter "learning_rate.0" %1: f32[]
-  input hyperparameter "momentum.0" %2: f32[]
-  input hyperparameter "dampening.0" %3: f32[]
-  input hyperparameter "weight_decay.0" %4: f32[]
+  input hyperparameter "learning_rate.0" %1: f32[2]
+  input hyperparameter "momentum.0" %2: f32[2]
+  input hyperparameter "dampening.0" %3: f32[2]
+  input hyperparameter "weight_decay.0" %4: f32[2]
   state parameter "a.w" %5: f32[2] update %9
   state parameter "b" %6: f32[2]
   %7 = mul(%0, %5) : f32[2]
@@ -46,44 +46,75 @@ TEST(AddOptimizer, UpdatesEachParameterOfAGroup) {
 )");
 }
 
-TEST(AddOptimizer, KeepsVelocitiesAndOneStepCount) {
+TEST(AddOptimizer, KeepsVelocitiesAndStepCounts) {
   const UpdateSpec spec{
       .groups = {{.parameters = {"a.w"}, .velocity = true, .attrs = {{"nesterov", true}}},
                  {.parameters = {"b"}, .velocity = true}}};
   EXPECT_EQ(with_optimizer(spec), R"(graph "train" {
   input data "x" %0: f32[2]
-  input hyperparameter "learning_rate.0" %1: f32[]
-  input hyperparameter "momentum.0" %2: f32[]
-  input hyperparameter "dampening.0" %3: f32[]
-  input hyperparameter "weight_decay.0" %4: f32[]
-  input hyperparameter "learning_rate.1" %5: f32[]
-  input hyperparameter "momentum.1" %6: f32[]
-  input hyperparameter "dampening.1" %7: f32[]
-  input hyperparameter "weight_decay.1" %8: f32[]
-  state parameter "a.w" %9: f32[2] update %18
+  input hyperparameter "learning_rate.0" %1: f32[2]
+  input hyperparameter "momentum.0" %2: f32[2]
+  input hyperparameter "dampening.0" %3: f32[2]
+  input hyperparameter "weight_decay.0" %4: f32[2]
+  input hyperparameter "learning_rate.1" %5: f32[2]
+  input hyperparameter "momentum.1" %6: f32[2]
+  input hyperparameter "dampening.1" %7: f32[2]
+  input hyperparameter "weight_decay.1" %8: f32[2]
+  state parameter "a.w" %9: f32[2] update %17
   state parameter "b" %10: f32[2] update %20
-  state optimizer "Accl___a.w" %11: f32[2] update %19
-  state optimizer "Step___sgd" %12: i32[] update %17
-  state optimizer "Accl___b" %13: f32[2] update %21
-  %14 = mul(%0, %9) : f32[2]
-  %15 = mul(%0, %10) : f32[2]
-  update %16 = fill() {dtype = i32, shape = [], value = 1.0} : i32[] in "a"
-  update %17 = add(%12, %16) {alpha = 1.0} : i32[] in "a"
-  update %18, %19 = sgd(%9, %15, %11, %12, %1, %2, %3, %4) {nesterov = true} : f32[2], f32[2] in "a"
-  update %20, %21 = sgd(%10, %14, %13, %12, %5, %6, %7, %8) {nesterov = false} : f32[2], f32[2]
-  output "0" %14
+  state optimizer "Step___a.w" %11: f32[] update %18
+  state optimizer "Accl___a.w" %12: f32[2] update %19
+  state optimizer "Step___b" %13: f32[] update %21
+  state optimizer "Accl___b" %14: f32[2] update %22
+  %15 = mul(%0, %9) : f32[2]
+  %16 = mul(%0, %10) : f32[2]
+  update %17, %18, %19 = sgd(%9, %16, %11, %12, %1, %2, %3, %4) {nesterov = true} : f32[2], f32[], f32[2] in "a"
+  update %20, %21, %22 = sgd(%10, %15, %13, %14, %5, %6, %7, %8) {nesterov = false} : f32[2], f32[], f32[2]
+  output "0" %15
 }
 )");
+}
+
+TEST(AddOptimizer, NamesWhatOptimizersRemember) {
+  const auto states = [](const char* op, bool velocity) {
+    Graph graph = read_graph(captured);
+    add_optimizer(graph, {.groups = {{.parameters = {"b"}, .op = op, .velocity = velocity}}});
+    std::string names;
+    for (const State& state : graph.states()) {
+      if (state.kind != StateKind::optimizer) continue;
+      EXPECT_NE(state.after_update, state.initial) << state.name;
+      names += state.name + " ";
+    }
+    return names;
+  };
+  EXPECT_EQ(states("sgd", false), "");
+  EXPECT_EQ(states("adam", false), "Step___b Accl1___b Accl2___b ");
+  EXPECT_EQ(states("lamb", false), "Step___b Accl1___b Accl2___b ");
+  EXPECT_EQ(states("rmsprop", false), "Step___b Accl1___b ");
+  EXPECT_EQ(states("rmsprop", true), "Step___b Accl1___b Accl3___b ");
+  EXPECT_EQ(states("rmsprop_centered", true), "Step___b Accl1___b Accl2___b Accl3___b ");
+}
+
+TEST(AddOptimizer, ClipsAllGradientsTogether) {
+  const UpdateSpec spec{.gradient_accumulation = 4,
+                        .clip_norm = true,
+                        .groups = {{.parameters = {"b"}}, {.parameters = {"a.w"}}}};
+  const std::string text = with_optimizer(spec);
+  EXPECT_NE(text.find("input hyperparameter \"max_grad_norm\" %1: f32[2]"), std::string::npos);
+  const size_t factor = text.find("clip_factor(%1, ");
+  ASSERT_NE(factor, std::string::npos) << text;
+  EXPECT_GT(factor, text.rfind("value = 0.25"));  // both means come before
+  EXPECT_LT(factor, text.find("sgd("));
 }
 
 TEST(AddOptimizer, AccumulatesOverMicroBatches) {
   const UpdateSpec spec{.gradient_accumulation = 4, .groups = {{.parameters = {"b", "a.w"}}}};
   EXPECT_EQ(with_optimizer(spec), R"(graph "train" {
   input data "x" %0: f32[2]
-  input hyperparameter "learning_rate.0" %1: f32[]
-  input hyperparameter "momentum.0" %2: f32[]
-  input hyperparameter "dampening.0" %3: f32[]
-  input hyperparameter "weight_decay.0" %4: f32[]
+  input hyperparameter "learning_rate.0" %1: f32[2]
+  input hyperparameter "momentum.0" %2: f32[2]
+  input hyperparameter "dampening.0" %3: f32[2]
+  input hyperparameter "weight_decay.0" %4: f32[2]
   state parameter "a.w" %5: f32[2] update %20
   state parameter "b" %6: f32[2] update %16
   state accumulator "Accum___b" %7: f32[2] micro_batch %11 update %13
@@ -130,7 +161,7 @@ TEST(AddOptimizer, LeavesParametersWithoutGradientAlone) {
 TEST(AddOptimizer, RefusesWhatItCannotMean) {
   EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"c"}}}}), Error);
   EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}}, {.parameters = {"b"}}}}), Error);
-  EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}, .op = "adamant"}}}), Error);
+  EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}, .op = "relu"}}}), Error);
   EXPECT_THROW(with_optimizer({.gradient_accumulation = 0, .groups = {}}), Error);
 }
 

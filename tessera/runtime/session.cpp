@@ -5,6 +5,7 @@
 #include "tessera/backend/cpu/kernels/add_into.h"
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/base/error.h"
+#include "tessera/base/float_pair.h"
 #include "tessera/ops/host_call.h"
 
 namespace tessera {
@@ -46,9 +47,14 @@ void Session::read_state(size_t index, std::span<std::byte> value) const {
   if (!value.empty()) std::memcpy(value.data(), engine_.state(index), value.size());
 }
 
-void Session::set_hyperparameter(size_t index, float value) {
+void Session::set_hyperparameter(size_t index, double value) {
   TESSERA_INVARIANT(index < executable_->hyperparameters().size(), "hyper-parameter {}", index);
-  std::memcpy(engine_.hyperparameter(index), &value, sizeof value);
+  const NamedType& input = executable_->hyperparameters()[index];
+  const FloatPair pair(value);
+  const auto size = static_cast<size_t>(bytes(input.type));
+  TESSERA_INVARIANT(input.type.dtype == DType::f32 && size <= sizeof pair, "'{}' is {}", input.name,
+                    to_string(input.type));
+  std::memcpy(engine_.hyperparameter(index), &pair, size);
 }
 
 void Session::run(const RunRequest& request) {

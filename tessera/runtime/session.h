@@ -51,7 +51,8 @@ class Session {
   // By the executable's order of states and hyper-parameters; sizes are those of their types.
   void write_state(size_t index, std::span<const std::byte> value);
   void read_state(size_t index, std::span<std::byte> value) const;
-  void set_hyperparameter(size_t index, float value);
+  // An input f32[2] takes the number as a FloatPair, f32[] rounded.
+  void set_hyperparameter(size_t index, double value);
 
   // What runs through PyTorch's own kernels, and how long that has taken.
   const std::vector<cpu::HostCallTime>& host_calls() const { return engine_.host_calls(); }

@@ -255,7 +255,7 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   Graph graph;
   Builder build(graph);
   const auto scalar = [&](const char* name) {
-    return graph.add_input(InputKind::hyperparameter, name, {DType::f32, {}});
+    return graph.add_input(InputKind::hyperparameter, name, {DType::f32, {2}});
   };
   const TensorType type{DType::f32, {3}};
   const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {4, 3, 2, 2}});
@@ -263,17 +263,18 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   const ValueId velocity = graph.add_state(StateKind::optimizer, "velocity", type);
   const ValueId mean = graph.add_state(StateKind::buffer, "mean", type);
   const ValueId var = graph.add_state(StateKind::buffer, "var", type);
-  const ValueId step = graph.add_state(StateKind::optimizer, "step", {DType::i32, {}});
+  const ValueId step = graph.add_state(StateKind::optimizer, "step", {DType::f32, {}});
   const auto norm = build.add_all("batch_norm", {x, w, {}, mean, var},
                                   {{"training", true}, {"momentum", 0.1}, {"eps", 1e-5}});
   graph.add_output("y", norm[0]);
   graph.states()[2].after_micro_batch = graph.states()[2].after_update = norm[3];
   graph.states()[3].after_micro_batch = graph.states()[3].after_update = norm[4];
   build.set_place({}, Phase::update);
-  const auto next = build.add_all("sgd", {w, norm[1], velocity, step, scalar("lr"), scalar("m"),
+  const auto next = build.add_all("sgd", {w, norm[1], step, velocity, scalar("lr"), scalar("m"),
                                           scalar("damp"), scalar("decay")});
   graph.states()[0].after_update = next[0];
-  graph.states()[1].after_update = next[1];
+  graph.states()[4].after_update = next[1];
+  graph.states()[1].after_update = next[2];
 
   const auto executable = compile(std::move(graph));
   for (const cpu::Call& call : executable->plan().calls) EXPECT_NE(call.op, "copy");
@@ -291,6 +292,7 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   EXPECT_EQ(state_of(session, 2), (std::vector<float>{0, 0.1F, 0.2F}));
   EXPECT_EQ(state_of(session, 0), (std::vector<float>{1, 0.5F, 0}));
   EXPECT_EQ(state_of(session, 1), (std::vector<float>{0, 1, 2}));
+  EXPECT_EQ(state_of(session, 4), std::vector<float>{1});
 }
 
 TEST(Session, StatesMustHaveTheirSize) {

@@ -314,8 +314,6 @@ def test_bad_inputs_are_one_clear_sentence():
     with pytest.raises(AssertionError, match="Unsupported optimizer"):
         model = MLP()
         poptorch.trainingModel(model, optimizer=torch.optim.Adagrad(model.parameters()))
-    with pytest.raises(poptorch.Error, match="max_grad_norm"):
-        poptorch.optim.SGD(MLP().parameters(), lr=0.1, max_grad_norm=1.0)
     with pytest.raises(poptorch.Error, match="replicationFactor"):
         poptorch.trainingModel(MLP(), poptorch.Options().replicationFactor(2))
     accumulating = poptorch.Options()

@@ -213,8 +213,90 @@ TEST(Models, LibTorchsOptimizerCarriesTheNumbers) {
     second(images, labels);
   }
   EXPECT_TRUE(torch::equal(first.module()->a->weight, second.module()->a->weight));
-  torch::optim::Adam adam(a->parameters());
-  EXPECT_THROW(Optimizer{adam}, Error);
+  torch::optim::Adagrad adagrad(a->parameters());
+  EXPECT_THROW(Optimizer{adagrad}, Error);
+  torch::optim::Adam amsgrad(a->parameters(), torch::optim::AdamOptions().amsgrad(true));
+  EXPECT_THROW(Optimizer{amsgrad}, Error);
+}
+
+// The gradient of each weight is an input.
+struct RecordedImpl : nn::Module {
+  at::Tensor a = register_parameter("a", torch::linspace(-2, 3, 60).reshape({6, 10}));
+  at::Tensor b = register_parameter("b", torch::linspace(1, 2, 5));
+  at::Tensor forward(const at::Tensor& grad_a, const at::Tensor& grad_b) {
+    return identity_loss((a * grad_a[0]).sum() + (b * grad_b[0]).sum(), LossReduction::sum);
+  }
+};
+TORCH_MODULE(Recorded);
+
+Pair recorded_gradients(int step) {
+  torch::manual_seed(100 + step);
+  return {torch::randn({1, 6, 10}), torch::randn({1, 5})};
+}
+
+// Twenty steps of LibTorch's optimiser, and of ours with these numbers; their weights.
+void expect_follows(Recorded& reference, torch::optim::Optimizer& eager, Recorded& module,
+                    const Optimizer& optimizer) {
+  auto training = trainingModel(module, {}, optimizer);
+  for (int step = 0; step < 20; ++step) {
+    const auto [grad_a, grad_b] = recorded_gradients(step);
+    reference->a.mutable_grad() = grad_a[0].clone();
+    reference->b.mutable_grad() = grad_b[0].clone();
+    eager.step();
+    training(grad_a, grad_b);
+  }
+  EXPECT_LE(relative(training.module()->a, reference->a), 1e-6);
+  EXPECT_LE(relative(training.module()->b, reference->b), 1e-6);
+}
+
+TEST(Models, AdamFollowsLibTorch) {
+  Recorded reference, theirs, ours;
+  const auto options = torch::optim::AdamOptions(0.01).weight_decay(0.1);
+  torch::optim::Adam eager(reference->parameters(), options);
+  expect_follows(reference, eager, theirs, torch::optim::Adam(theirs->parameters(), options));
+  Recorded again;
+  torch::optim::Adam eager_again(again->parameters(), options);
+  expect_follows(again, eager_again, ours,
+                 optim::Adam(ours->parameters(), {.lr = 0.01, .weight_decay = 0.1}));
+}
+
+TEST(Models, AdamWAndRMSpropFollowLibTorch) {
+  Recorded reference, ours;
+  torch::optim::AdamW eager(reference->parameters(), torch::optim::AdamWOptions(0.01));
+  expect_follows(reference, eager, ours, torch::optim::AdamW(ours->parameters(), 0.01));
+  Recorded second, our_second;
+  const auto options = torch::optim::RMSpropOptions(0.01).momentum(0.9).centered(true);
+  torch::optim::RMSprop rmsprop(second->parameters(), options);
+  expect_follows(second, rmsprop, our_second,
+                 torch::optim::RMSprop(our_second->parameters(), options));
+}
+
+TEST(Models, LambFollowsItsFormula) {
+  const double b1 = 0.9, b2 = 0.999;
+  Recorded module;
+  const at::Tensor a = module->a, b = module->b;
+  std::vector<at::Tensor> weights = {a.detach().to(at::kDouble), b.detach().to(at::kDouble)};
+  std::vector<at::Tensor> first = {torch::zeros_like(weights[0]), torch::zeros_like(weights[1])};
+  std::vector<at::Tensor> second = {torch::zeros_like(weights[0]), torch::zeros_like(weights[1])};
+  const std::array lr = {0.01, 0.1}, decay = {0.01, 0.2};
+  auto training = trainingModel(
+      module, {},
+      optim::LAMB({{{a}, {.lr = lr[0]}}, {{b}, {.lr = lr[1], .weight_decay = decay[1]}}}));
+  for (int step = 1; step <= 20; ++step) {
+    const auto [grad_a, grad_b] = recorded_gradients(step);
+    training(grad_a, grad_b);
+    const std::array grads = {grad_a[0].to(at::kDouble), grad_b[0].to(at::kDouble)};
+    for (size_t i = 0; i < 2; ++i) {
+      first[i] = b1 * first[i] + (1 - b1) * grads[i];
+      second[i] = b2 * second[i] + (1 - b2) * grads[i] * grads[i];
+      const auto way = first[i] / (1 - std::pow(b1, step)) /
+                           ((second[i] / (1 - std::pow(b2, step))).sqrt() + 1e-8) +
+                       decay[i] * weights[i];
+      weights[i] = weights[i] - lr[i] * (weights[i].norm() / way.norm()) * way;
+    }
+  }
+  EXPECT_LE(relative(training.module()->a, weights[0]), 1e-6);
+  EXPECT_LE(relative(training.module()->b, weights[1]), 1e-6);
 }
 
 struct Reads : nn::Module {
