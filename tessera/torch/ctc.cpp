@@ -57,8 +57,8 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
 Tensor ctc_loss_of_known_lengths(const Tensor& log_probs, const Tensor& targets,
                                  at::IntArrayRef input_lengths, at::IntArrayRef target_lengths,
                                  int64_t blank, int64_t reduction, bool zero_infinity) {
-  return ctc_loss(log_probs, targets, at::tensor(input_lengths), at::tensor(target_lengths), blank,
-                  reduction, zero_infinity);
+  return static_forms::ctc_loss(log_probs, targets, at::tensor(input_lengths),
+                                at::tensor(target_lengths), blank, reduction, zero_infinity);
 }
 
 }  // namespace tessera::static_forms

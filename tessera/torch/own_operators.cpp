@@ -46,7 +46,7 @@ struct HostOperand {
     strides = tensor.strides().vec();
   }
   TensorView view() const {
-    if (!tensor.defined()) return {.present = false};
+    if (!tensor.defined()) return {nullptr, DType::f32, {}, {}, false};
     return {static_cast<std::byte*>(tensor.data_ptr()), dtype_of(tensor.scalar_type()), shape,
             strides, true};
   }

@@ -239,5 +239,5 @@ def test_gradients_of_gradients_are_refused():
             (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
             return poptorch.identity_loss(slope.pow(2).sum(), reduction="none")
 
-    with pytest.raises(RuntimeError, match="gradients of gradients of lstm"):
+    with pytest.raises(poptorch.Error, match="gradients of gradients of lstm"):
         poptorch.trainingModel(Twice())(torch.randn(4, 2, 3))
