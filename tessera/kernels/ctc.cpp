@@ -7,20 +7,70 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
+#include "tessera/kernels/vector_math.h"
 
 namespace tessera::kernels {
 namespace {
 
 constexpr double impossible = -std::numeric_limits<double>::infinity();
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double lowest = std::numeric_limits<double>::lowest();
 
-// Differences of logarithms are small numbers, for which float has digits enough; the sums over a
-// long sequence are not.
-double log_sum(double a, double b, double c = impossible) {
-  const double most = std::max({a, b, c});
-  if (most == impossible) return most;
-  const auto share = [most](double x) { return std::exp(static_cast<float>(x - most)); };
-  return most + static_cast<double>(std::log(share(a) + share(b) + share(c)));
+// Logarithms of probabilities, one for each symbol, with two impossible ones on either side.
+class Row {
+ public:
+  static constexpr int64_t margin = 2;
+
+  explicit Row(double* data) : data_(data) {}
+  double& operator[](int64_t s) const { return data_[margin + s]; }
+
+ private:
+  double* data_;
+};
+
+// One step through time: to[s] is the sum of from[s], from[s - way] and, where the penalty is not
+// infinite, from[s - 2 * way], times the probability of the symbol itself. Differences of
+// logarithms are small numbers, for which float has digits enough; what a long sequence adds up to
+// is not.
+[[gnu::always_inline]] inline void step_through(int64_t size, int64_t way, Row from,
+                                                const double* penalty, const double* emitted,
+                                                Row to) {
+  const double* stay = &from[0];
+  const double* one = &from[-way];
+  const double* two = &from[-2 * way];
+  double* now = &to[0];
+#pragma GCC ivdep
+  for (int64_t s = 0; s < size; ++s) {
+    const double a = stay[s], b = one[s], c = two[s] + penalty[s];
+    double most = a > b ? a : b;
+    most = most > c ? most : c;
+    const double base = most < lowest ? 0 : most;
+    const float sum = exp_of(static_cast<float>(a - base)) + exp_of(static_cast<float>(b - base)) +
+                      exp_of(static_cast<float>(c - base));
+    now[s] = (most + static_cast<double>(log_of(sum))) + emitted[s];
+  }
+}
+
+using StepThrough = void (*)(int64_t, int64_t, Row, const double*, const double*, Row);
+
+void step_portable(int64_t size, int64_t way, Row from, const double* penalty,
+                   const double* emitted, Row to) {
+  step_through(size, way, from, penalty, emitted, to);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void step_avx2(int64_t size, int64_t way, Row from,
+                                                   const double* penalty, const double* emitted,
+                                                   Row to) {
+  step_through(size, way, from, penalty, emitted, to);
+}
+#endif
+
+StepThrough choose_step() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return step_avx2;
+#endif
+  return step_portable;
 }
 
 // One sample: its labels with blanks before, between and behind them.
@@ -31,6 +81,12 @@ class Sample {
       : log_probs_(log_probs), step_stride_(step_stride), time_(time) {
     symbols_.assign(static_cast<size_t>(2 * label_count + 1), blank);
     for (int64_t i = 0; i < label_count; ++i) symbols_[static_cast<size_t>(2 * i + 1)] = labels[i];
+    // A symbol may follow the one before the last, but a blank between equal labels must be there.
+    penalties_.assign(symbols_.size() + Row::margin, impossible);
+    for (size_t s = 2; s < symbols_.size(); ++s) {
+      if (symbols_[s] != symbols_[s - 2]) penalties_[s] = 0;
+    }
+    emitted_.resize(symbols_.size());
   }
 
   int64_t time() const { return time_; }
@@ -40,54 +96,64 @@ class Sample {
     return static_cast<double>(log_probs_[t * step_stride_ + symbol]);
   }
 
-  // Logarithms of the probabilities of all beginnings that end in symbol s at time t, row by row.
-  std::vector<double> beginnings() const {
-    std::vector<double> all(static_cast<size_t>(time_ * size()), impossible);
+  // For all times: of the beginnings that end in a symbol.
+  void walk_forward() {
+    beginnings_ = empty_rows(time_);
     for (int64_t t = 0; t < time_; ++t) {
-      double* now = all.data() + t * size();
-      const double* before = now - size();
-      for (int64_t s = 0; s < size(); ++s) {
-        if (t == 0) {
-          if (s < 2) now[s] = log_prob(0, symbol(s));
-          continue;
+      if (t == 0) {
+        for (int64_t s = 0; s < std::min<int64_t>(2, size()); ++s) {
+          beginning(0)[s] = log_prob(0, symbol(s));
         }
-        const double one = s >= 1 ? before[s - 1] : impossible;
-        const double two = can_skip(s) ? before[s - 2] : impossible;
-        now[s] = log_sum(before[s], one, two) + log_prob(t, symbol(s));
-      }
-    }
-    return all;
-  }
-
-  // The same for the ends that begin in symbol s; from the row of time t + 1 to that of t.
-  void step_back(int64_t t, std::vector<double>& ends, std::vector<double>& scratch) const {
-    scratch.assign(ends.size(), impossible);
-    for (int64_t s = 0; s < size(); ++s) {
-      const auto at = static_cast<size_t>(s);
-      if (t == time_ - 1) {
-        if (s >= size() - 2) scratch[at] = log_prob(t, symbol(s));
         continue;
       }
-      const double one = s + 1 < size() ? ends[at + 1] : impossible;
-      const double two = s + 2 < size() && can_skip(s + 2) ? ends[at + 2] : impossible;
-      scratch[at] = log_sum(ends[at], one, two) + log_prob(t, symbol(s));
+      step(size(), 1, beginning(t - 1), penalties_.data(), emitted(t), beginning(t));
     }
-    ends.swap(scratch);
   }
 
-  double loss(const std::vector<double>& beginnings) const {
+  // Of the ends that begin in a symbol: from those of time t + 1, in `ends`, to those of t.
+  void step_back(int64_t t, std::vector<double>& ends) {
+    std::vector<double> before = empty_rows(1);
+    before.swap(ends);
+    const Row to(ends.data());
+    if (t == time_ - 1) {
+      for (int64_t s = std::max<int64_t>(0, size() - 2); s < size(); ++s) {
+        to[s] = log_prob(t, symbol(s));
+      }
+      return;
+    }
+    step(size(), -1, Row(before.data()), penalties_.data() + 2, emitted(t), to);
+  }
+
+  std::vector<double> empty_rows(int64_t count) const {
+    return std::vector<double>(static_cast<size_t>(count * row_size()), impossible);
+  }
+  Row beginning(int64_t t) { return Row(beginnings_.data() + t * row_size()); }
+
+  // After walk_forward.
+  double loss() {
     if (time_ == 0) return size() == 1 ? 0 : infinity;
-    const double* last = beginnings.data() + (time_ - 1) * size();
-    return -log_sum(last[size() - 1], size() > 1 ? last[size() - 2] : impossible);
+    const Row last = beginning(time_ - 1);
+    const double a = last[size() - 1], b = last[size() - 2];
+    const double most = std::max(a, b);
+    return most == impossible ? infinity
+                              : -(most + std::log(std::exp(a - most) + std::exp(b - most)));
   }
 
  private:
-  // Whether symbol s may follow symbol s - 2: a blank between two equal labels must be there.
-  bool can_skip(int64_t s) const { return s >= 2 && symbol(s) != symbol(s - 2); }
+  int64_t row_size() const { return size() + 2 * Row::margin; }
+  const double* emitted(int64_t t) {
+    for (int64_t s = 0; s < size(); ++s) {
+      emitted_[static_cast<size_t>(s)] = log_prob(t, symbol(s));
+    }
+    return emitted_.data();
+  }
+
+  static inline const StepThrough step = choose_step();
 
   const float* log_probs_;
   int64_t step_stride_, time_;
   std::vector<int64_t> symbols_;
+  std::vector<double> penalties_, emitted_, beginnings_;
 };
 
 // The operands, dense and checked.
@@ -146,31 +212,32 @@ class Batch {
 };
 
 void write_gradient(const Batch& batch, int64_t i, bool zero_infinity, float factor, float* grad) {
-  const Sample sample = batch.sample(i);
-  const std::vector<double> beginnings = sample.beginnings();
-  const double loss = sample.loss(beginnings);
+  Sample sample = batch.sample(i);
+  sample.walk_forward();
+  const double loss = sample.loss();
   const int64_t classes = batch.classes();
   const auto at_time = [&](int64_t t) { return grad + (t * batch.size() + i) * classes; };
   const int64_t steps = zero_infinity && loss == infinity ? 0 : sample.time();
   for (int64_t t = steps; t < batch.time(); ++t) std::fill_n(at_time(t), classes, 0.0F);
 
-  std::vector<double> ends(static_cast<size_t>(sample.size()), impossible), scratch;
-  std::vector<double> through(static_cast<size_t>(classes));  // each class at this time
+  std::vector<double> ends = sample.empty_rows(1);
+  std::vector<float> shares(static_cast<size_t>(classes));  // of the alignments, at this time
   for (int64_t t = steps - 1; t >= 0; --t) {
-    sample.step_back(t, ends, scratch);
-    std::fill(through.begin(), through.end(), impossible);
+    sample.step_back(t, ends);
+    // No alignment at all: nothing has a share of nothing.
+    std::fill(shares.begin(), shares.end(), loss == infinity ? std::nanf("") : 0.0F);
     for (int64_t s = 0; s < sample.size(); ++s) {
-      double& sum = through[static_cast<size_t>(sample.symbol(s))];
-      sum = log_sum(sum, beginnings[static_cast<size_t>(t * sample.size() + s)] +
-                             ends[static_cast<size_t>(s)]);
+      const double both = sample.beginning(t)[s] + Row(ends.data())[s];
+      if (both == impossible) continue;
+      // Both halves contain this step's probability.
+      const int64_t symbol = sample.symbol(s);
+      shares[static_cast<size_t>(symbol)] +=
+          std::exp(static_cast<float>(both + loss - sample.log_prob(t, symbol)));
     }
+    const float* log_probs = batch.log_probs(t, i);
     float* to = at_time(t);
     for (int64_t c = 0; c < classes; ++c) {
-      const double log_prob = sample.log_prob(t, c);
-      // Both halves of `through` contain this step's probability.
-      const double share = through[static_cast<size_t>(c)] + loss - log_prob;
-      to[c] =
-          (std::exp(static_cast<float>(log_prob)) - std::exp(static_cast<float>(share))) * factor;
+      to[c] = (std::exp(log_probs[c]) - shares[static_cast<size_t>(c)]) * factor;
     }
   }
 }
@@ -180,8 +247,9 @@ void write_gradient(const Batch& batch, int64_t i, bool zero_infinity, float fac
 void ctc_loss(const Ctc& ctc, const TensorView& loss, ThreadPool& pool) {
   const Batch batch(ctc, pool);
   pool.run(batch.size(), [&](int64_t i) {
-    const Sample sample = batch.sample(i);
-    const double value = sample.loss(sample.beginnings());
+    Sample sample = batch.sample(i);
+    sample.walk_forward();
+    const double value = sample.loss();
     const bool leave_out = ctc.zero_infinity && value == infinity;
     loss.as<float>()[i] = leave_out ? 0.0F : static_cast<float>(value);
   });

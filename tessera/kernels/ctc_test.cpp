@@ -133,6 +133,12 @@ TEST(Ctc, TooShortIsInfiniteOrZero) {
   EXPECT_EQ(one.gradient({1}), std::vector<float>(6, 0));
 }
 
+TEST(Ctc, NanComesThrough) {
+  Case one{some_log_probs(6, 1), Ints({2}, {1, 2}), Ints({1}, {6}), Ints({1}, {2})};
+  one.log_probs.values[2 * classes + 1] = std::nanf("");
+  EXPECT_TRUE(std::isnan(one.loss()[0]));
+}
+
 TEST(Ctc, RefusesLengthsAndLabelsOutOfRange) {
   Case one{some_log_probs(3, 1), Ints({2}, {1, 2}), Ints({1}, {4}), Ints({1}, {2})};
   EXPECT_THROW(one.loss(), Error);

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tessera/kernels/copy.h"
-#include "tessera/kernels/gate_math.h"
 #include "tessera/kernels/gemm.h"
+#include "tessera/kernels/vector_math.h"
 
 // The loops over a row work on elements of the same place only: results over the memory of operands
 // do no harm to vectors.

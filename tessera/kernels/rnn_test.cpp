@@ -5,20 +5,25 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/kernels/gate_math.h"
 #include "tessera/kernels/test_tensor.h"
+#include "tessera/kernels/vector_math.h"
 
 namespace tessera::kernels {
 namespace {
 
 using Floats = TestTensor<float>;
 
-TEST(GateMath, FollowsTheStandardFunctions) {
+TEST(VectorMath, FollowsTheStandardFunctions) {
   for (float x = -30; x < 30; x += 0.0137F) {
     const double sigmoid = 1 / (1 + std::exp(-static_cast<double>(x)));
     EXPECT_NEAR(sigmoid_of(x), sigmoid, 3e-7 * sigmoid) << x;
     const double tanh = std::tanh(static_cast<double>(x));
     EXPECT_NEAR(tanh_of(x), tanh, 3e-7 * std::abs(tanh)) << x;
+  }
+  for (float x = -80; x < 80; x += 0.0171F) {
+    const double exp = std::exp(static_cast<double>(x));
+    EXPECT_NEAR(exp_of(x), exp, 3e-7 * exp) << x;
+    EXPECT_NEAR(log_of(static_cast<float>(exp)), x, 3e-7 * std::max(1.0F, std::abs(x))) << x;
   }
   for (const float x : {1e-6F, -3e-9F, 1e-30F}) EXPECT_FLOAT_EQ(tanh_of(x), x);
   constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -29,6 +34,7 @@ TEST(GateMath, FollowsTheStandardFunctions) {
   EXPECT_LT(sigmoid_of(-infinity), 1e-37F);
   EXPECT_TRUE(std::isnan(sigmoid_of(std::nanf(""))));
   EXPECT_TRUE(std::isnan(tanh_of(std::nanf(""))));
+  EXPECT_TRUE(std::isnan(log_of(exp_of(std::nanf("")))));
 }
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }

@@ -1,6 +1,6 @@
-// Sigmoid and hyperbolic tangent without branches or calls, so that loops over them become vector
-// code for whatever the surrounding function is compiled for. Right to about 2 units in the last
-// place; NaN stays NaN.
+// Functions of single floats without branches or calls, so that loops over them become vector code
+// for whatever the surrounding function is compiled for (with -fno-trapping-math). Right to about 2
+// units in the last place; NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -33,10 +33,28 @@ struct SplitExp {
   return x > high ? high : x;
 }
 
-[[gnu::always_inline]] inline float sigmoid_of(float x) {
-  const SplitExp e = split_exp(clamp_between(-x, -87.0F, 87.0F));
-  return 1.0F / (1.0F + (e.scale + e.scale * e.rest));
+// From 1e-38 to 1e38, never 0 or infinite.
+[[gnu::always_inline]] inline float exp_of(float x) {
+  const SplitExp e = split_exp(clamp_between(x, -87.0F, 87.0F));
+  return e.scale + e.scale * e.rest;
 }
+
+// Of positive numbers that are neither infinite nor denormal.
+[[gnu::always_inline]] inline float log_of(float x) {
+  const auto bits = std::bit_cast<int32_t>(x);
+  const int32_t exponent = (bits - std::bit_cast<int32_t>(0.75F)) >> 23;
+  const auto m = std::bit_cast<float>(bits - (exponent << 23));  // in [0.75, 1.5)
+  const float z = (m - 1) / (m + 1), zz = z * z;
+  float p = 2.0F / 9;
+  p = p * zz + 2.0F / 7;
+  p = p * zz + 2.0F / 5;
+  p = p * zz + 2.0F / 3;
+  p = p * zz + 2;
+  const float nan_if_nan = x - x;  // what is done to its bits would make a number of it
+  return static_cast<float>(exponent) * 0.693147181F + p * z + nan_if_nan;
+}
+
+[[gnu::always_inline]] inline float sigmoid_of(float x) { return 1.0F / (1.0F + exp_of(-x)); }
 
 // From exp(2x) - 1, which keeps the digits of a small x.
 [[gnu::always_inline]] inline float tanh_of(float x) {
