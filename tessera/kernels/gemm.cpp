@@ -89,6 +89,26 @@ void store_sums(const float* sums, int64_t rows, int64_t cols, bool add, float* 
   }
 }
 
+int64_t padded(int64_t lines, int64_t width) { return divide_up(lines, width) * width; }
+
+void fill_zero(int64_t rows, int64_t cols, float* out, int64_t out_stride) {
+  for (int64_t i = 0; i < rows; ++i) std::fill_n(out + i * out_stride, cols, 0.0F);
+}
+
+// out (+)= the product of packed lines over one block of the depth.
+void multiply_block(const float* left, int64_t rows, const float* right, int64_t cols,
+                    int64_t depth, bool add, float* out, int64_t out_stride) {
+  static const PanelKernel multiply_panels = choose_panel_kernel();
+  for (int64_t col = 0; col < cols; col += panel_cols) {
+    for (int64_t row = 0; row < rows; row += panel_rows) {
+      float sums[panel_rows * panel_cols];
+      multiply_panels(left + row * depth, right + col * depth, depth, sums);
+      store_sums(sums, std::min(panel_rows, rows - row), std::min(panel_cols, cols - col), add,
+                 out + row * out_stride + col, out_stride);
+    }
+  }
+}
+
 // Integers wrap around as in PyTorch; products of unsigned values do so without undefined
 // behaviour.
 template <typename T>
@@ -184,36 +204,45 @@ Range ProductTiles::cols(int64_t tile, int64_t total) const {
 
 void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Range depth,
               float* out, int64_t out_stride) {
-  static const PanelKernel multiply_panels = choose_panel_kernel();
   thread_local std::vector<float> left_memory;
   thread_local std::vector<float> right_memory;
-  const int64_t row_panels = divide_up(rows.count(), panel_rows);
-  const int64_t col_panels = divide_up(cols.count(), panel_cols);
-  float* packed_left = scratch(left_memory, row_panels * panel_rows * block_depth);
-  float* packed_right = scratch(right_memory, col_panels * panel_cols * block_depth);
+  float* packed_left = scratch(left_memory, padded(rows.count(), panel_rows) * block_depth);
+  float* packed_right = scratch(right_memory, padded(cols.count(), panel_cols) * block_depth);
 
-  if (depth.count() == 0) {
-    for (int64_t i = 0; i < rows.count(); ++i) {
-      std::fill(out + i * out_stride, out + i * out_stride + cols.count(), 0.0F);
-    }
-  }
+  if (depth.count() == 0) fill_zero(rows.count(), cols.count(), out, out_stride);
   for (int64_t k = depth.begin; k < depth.end; k += block_depth) {
     const Range block{k, std::min(k + block_depth, depth.end)};
     left.pack(rows, block, panel_rows, packed_left);
     right.pack(cols, block, panel_cols, packed_right);
-    for (int64_t p = 0; p < col_panels; ++p) {
-      const float* b = packed_right + p * panel_cols * block.count();
-      const int64_t col = p * panel_cols;
-      for (int64_t q = 0; q < row_panels; ++q) {
-        const float* a = packed_left + q * panel_rows * block.count();
-        const int64_t row = q * panel_rows;
-        float sums[panel_rows * panel_cols];
-        multiply_panels(a, b, block.count(), sums);
-        store_sums(sums, std::min(panel_rows, rows.count() - row),
-                   std::min(panel_cols, cols.count() - col), k != depth.begin,
-                   out + row * out_stride + col, out_stride);
-      }
+    multiply_block(packed_left, rows.count(), packed_right, cols.count(), block.count(),
+                   k != depth.begin, out, out_stride);
+  }
+}
+
+PackedColumns::PackedColumns(const Lines& columns, int64_t count, int64_t depth, ThreadPool& pool)
+    : count_(count),
+      depth_(depth),
+      panels_(static_cast<size_t>(padded(count, panel_cols) * depth)) {
+  const int64_t grain = std::max<int64_t>(1, 32768 / (panel_cols * std::max<int64_t>(1, depth)));
+  pool.run_ranges(divide_up(count, panel_cols), grain, [&](int64_t begin, int64_t end) {
+    const Range cols{begin * panel_cols, std::min(end * panel_cols, count)};
+    for (int64_t k = 0; k < depth; k += block_depth) {
+      const Range block{k, std::min(k + block_depth, depth)};
+      float* to = panels_.data() + k * padded(count, panel_cols) + cols.begin * block.count();
+      columns.pack(cols, block, panel_cols, to);
     }
+  });
+}
+
+void PackedColumns::multiply(const Lines& left, Range rows, float* out, int64_t out_stride) const {
+  thread_local std::vector<float> left_memory;
+  float* packed_left = scratch(left_memory, padded(rows.count(), panel_rows) * block_depth);
+  if (depth_ == 0) fill_zero(rows.count(), count_, out, out_stride);
+  for (int64_t k = 0; k < depth_; k += block_depth) {
+    const Range block{k, std::min(k + block_depth, depth_)};
+    left.pack(rows, block, panel_rows, packed_left);
+    multiply_block(packed_left, rows.count(), panels_.data() + k * padded(count_, panel_cols),
+                   count_, block.count(), k > 0, out, out_stride);
   }
 }
 

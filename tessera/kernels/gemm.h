@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
@@ -53,6 +54,19 @@ struct ProductTiles {
 // beginning of the ranges. Runs on the calling thread.
 void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Range depth,
               float* out, int64_t out_stride);
+
+// All columns of a right matrix that is multiplied many times, packed once.
+class PackedColumns {
+ public:
+  PackedColumns(const Lines& columns, int64_t count, int64_t depth, ThreadPool& pool);
+
+  // As multiply() for these columns and their whole depth. Runs on the calling thread.
+  void multiply(const Lines& left, Range rows, float* out, int64_t out_stride) const;
+
+ private:
+  int64_t count_, depth_;
+  std::vector<float> panels_;  // one block of the depth after the other
+};
 
 // out = a b for matrices, or for each pair of two batches of matrices. Types: f32 and integers.
 void matmul(const TensorView& a, const TensorView& b, const TensorView& out, ThreadPool& pool);

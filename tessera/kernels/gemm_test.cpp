@@ -49,6 +49,21 @@ TEST(Matmul, OfNoDepthIsZero) {
   EXPECT_EQ(out.values, std::vector<float>(6, 0));
 }
 
+TEST(PackedColumns, MultiplyAsTheMatrixTheyWere) {
+  ThreadPool pool(2);
+  for (const Shape& size : {Shape{7, 3, 17}, {13, 300, 40}, {2, 0, 3}}) {
+    const int64_t rows = size[0], depth = size[1], cols = size[2];
+    auto a = TestTensor<float>::pattern({rows, depth});
+    auto b = TestTensor<float>::pattern({depth, cols}, 11);
+    TestTensor<float> expected({rows, cols}),
+        out({rows, cols}, std::vector<float>(expected.values));
+    matmul(a.view(), b.view(), expected.view(), pool);
+    const PackedColumns packed(StridedLines(b.values.data(), 1, cols), cols, depth, pool);
+    packed.multiply(StridedLines(a.values.data(), depth, 1), {0, rows}, out.values.data(), cols);
+    EXPECT_EQ(out.values, expected.values);
+  }
+}
+
 TEST(Matmul, MultipliesBatchesOfIntegers) {
   TestTensor<int32_t> a({2, 1, 2}, {1, 2, 3, 4}), b({2, 2, 1}, {5, 6, 7, 8}), out({2, 1, 1});
   ThreadPool pool(1);

@@ -14,6 +14,7 @@ std::span<const OpDef> scan();
 std::span<const OpDef> matmul();
 std::span<const OpDef> conv();
 std::span<const OpDef> norm();
+std::span<const OpDef> rnn();
 std::span<const OpDef> pool();
 std::span<const OpDef> resample();
 std::span<const OpDef> index();
@@ -22,6 +23,7 @@ std::span<const OpDef> rearrange();
 std::span<const OpDef> random();
 std::span<const OpDef> loss();
 std::span<const OpDef> nll_loss();
+std::span<const OpDef> ctc();
 std::span<const OpDef> optimizer();
 std::span<const OpDef> host();
 

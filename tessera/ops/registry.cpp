@@ -19,10 +19,10 @@ struct Table {
     // An explicit list: self-registering rows of a static library are silently left out by linkers.
     for (const auto family :
          {families::elementwise(), families::activation(), families::reduce(), families::scan(),
-          families::matmul(), families::conv(), families::norm(), families::pool(),
+          families::matmul(), families::conv(), families::norm(), families::rnn(), families::pool(),
           families::resample(), families::index(), families::view(), families::rearrange(),
-          families::random(), families::loss(), families::nll_loss(), families::optimizer(),
-          families::host()}) {
+          families::random(), families::loss(), families::nll_loss(), families::ctc(),
+          families::optimizer(), families::host()}) {
       for (const OpDef& row : family) add(row);
     }
   }

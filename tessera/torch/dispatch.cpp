@@ -6,6 +6,8 @@
 #include <atomic>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/ctc.h"
+#include "tessera/torch/recurrent.h"
 #include "tessera/torch/static_forms.h"
 
 namespace tessera {
@@ -86,9 +88,7 @@ constexpr const char* losses[] = {"l1_loss",
                                   "margin_ranking_loss",
                                   "triplet_margin_loss",
                                   "multi_margin_loss",
-                                  "multilabel_margin_loss",
-                                  "ctc_loss.IntList",
-                                  "ctc_loss.Tensor"};
+                                  "multilabel_margin_loss"};
 
 }  // namespace
 
@@ -124,6 +124,12 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("fused_moving_avg_obs_fake_quant",
                &tessera::Instead<&forms::fused_moving_avg_obs_fake_quant>::call);
   library.impl("cross_entropy_loss", &tessera::Instead<&forms::cross_entropy_loss>::call_loss);
+  library.impl("ctc_loss.Tensor", &tessera::Instead<&forms::ctc_loss>::call_loss);
+  library.impl("ctc_loss.IntList", &tessera::Instead<&forms::ctc_loss_of_known_lengths>::call_loss);
+  library.impl("lstm.input", &tessera::Instead<&forms::lstm>::call);
+  library.impl("gru.input", &tessera::Instead<&forms::gru>::call);
+  library.impl("rnn_tanh.input", &tessera::Instead<&forms::rnn_tanh>::call);
+  library.impl("rnn_relu.input", &tessera::Instead<&forms::rnn_relu>::call);
 }
 
 TORCH_LIBRARY(poptorch, library) {

@@ -1,0 +1,126 @@
+#include "tessera/torch/own_operators.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "tessera/base/error.h"
+#include "tessera/base/thread_pool.h"
+#include "tessera/ops/builder.h"
+#include "tessera/torch/aten_call.h"
+#include "tessera/torch/convert.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* schemas[] = {
+    "lstm(Tensor projected, Tensor h0, Tensor c0, Tensor weight, Tensor? bias_ih, Tensor? bias_hh, "
+    "bool reverse) -> (Tensor output, Tensor hn, Tensor cn, Tensor cells, Tensor gates)",
+    "lstm_backward(Tensor? grad_output, Tensor? grad_hn, Tensor? grad_cn, Tensor c0, Tensor "
+    "weight, "
+    "Tensor cells, Tensor gates, bool reverse) -> (Tensor, Tensor, Tensor)",
+    "gru(Tensor projected, Tensor h0, Tensor weight, Tensor? bias_ih, Tensor? bias_hh, "
+    "bool reverse) -> (Tensor output, Tensor hn, Tensor gates)",
+    "gru_backward(Tensor? grad_output, Tensor? grad_hn, Tensor h0, Tensor weight, Tensor output, "
+    "Tensor gates, bool reverse) -> (Tensor, Tensor, Tensor)",
+    "rnn(Tensor projected, Tensor h0, Tensor weight, Tensor? bias_ih, Tensor? bias_hh, bool relu, "
+    "bool reverse) -> (Tensor output, Tensor hn)",
+    "rnn_backward(Tensor? grad_output, Tensor? grad_hn, Tensor weight, Tensor output, bool relu, "
+    "bool reverse) -> (Tensor, Tensor)",
+    "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
+    "int blank, bool zero_infinity) -> Tensor",
+    "ctc_loss_backward(Tensor grad_loss, Tensor log_probs, Tensor targets, Tensor input_lengths, "
+    "Tensor target_lengths, int blank, bool zero_infinity) -> Tensor",
+};
+
+// A tensor as kernels see it.
+struct HostOperand {
+  at::Tensor tensor;
+  Shape shape;
+  Strides strides;
+
+  explicit HostOperand(const at::Tensor& given) {
+    if (!given.defined()) return;
+    tensor = given.to(scalar_type_of(narrowed(dtype_of(given.scalar_type()))));
+    shape = shape_of(tensor);
+    strides = tensor.strides().vec();
+  }
+  TensorView view() const {
+    if (!tensor.defined()) return {nullptr, DType::f32, {}, {}, false};
+    return {static_cast<std::byte*>(tensor.data_ptr()), dtype_of(tensor.scalar_type()), shape,
+            strides, true};
+  }
+};
+
+void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const AtenCall call(op, *stack);
+  const auto matched = match(call);
+  TESSERA_INVARIANT(matched, "no row is spelled {}", call.overload());
+  std::vector<HostOperand> operands, results;
+  std::vector<std::optional<TensorType>> types;
+  for (const CallOperand& operand : matched->operands) {
+    operands.emplace_back(operand.tensor);
+    types.push_back(operand.tensor.defined() ? std::optional(type_of(operands.back().tensor))
+                                             : std::nullopt);
+  }
+  for (const TensorType& type : infer(*matched->op, types, matched->attrs)) {
+    results.emplace_back(at::empty(type.shape, scalar_type_of(type.dtype)));
+  }
+  std::vector<TensorView> inputs, outputs;
+  for (const HostOperand& operand : operands) inputs.push_back(operand.view());
+  for (const HostOperand& result : results) outputs.push_back(result.view());
+  ThreadPool pool(1);
+  matched->op->cpu({inputs, outputs, matched->attrs, pool, {}});
+  torch::jit::drop(*stack, call.count());
+  for (const HostOperand& result : results) stack->emplace_back(result.tensor);
+}
+
+struct Refuse : torch::autograd::Function<Refuse> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& gradient,
+                            const std::string& what) {
+    context->saved_data["what"] = what;
+    return gradient;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list&) {
+    fail(ErrorKind::user,
+         "gradients of gradients of {} cannot be computed; build it from single tensor operators "
+         "where they are needed",
+         context->saved_data["what"].toStringRef());
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> call_own(const std::string& name, std::vector<c10::IValue> arguments) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(("poptorch::" + name).c_str(), "");
+  torch::jit::Stack stack = std::move(arguments);
+  op.callBoxed(&stack);
+  std::vector<at::Tensor> results;
+  for (const c10::IValue& value : stack) results.push_back(value.toTensor());
+  return results;
+}
+
+std::vector<at::Tensor> differentiable_once(std::vector<at::Tensor> gradients,
+                                            const std::string& what) {
+  if (!at::GradMode::is_enabled()) return gradients;
+  for (at::Tensor& gradient : gradients) {
+    if (gradient.defined()) {
+      gradient = Refuse::apply(gradient.detach().requires_grad_(), what);
+    }
+  }
+  return gradients;
+}
+
+}  // namespace tessera
+
+TORCH_LIBRARY_FRAGMENT(poptorch, library) {
+  for (const char* schema : tessera::schemas) library.def(schema);
+}
+
+TORCH_LIBRARY_IMPL(poptorch, CPU, library) {
+  for (const std::string schema : tessera::schemas) {
+    library.impl(schema.substr(0, schema.find('(')).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&tessera::run_row>());
+  }
+}
