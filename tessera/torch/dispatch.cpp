@@ -43,9 +43,9 @@ void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // Calls a static form instead of the operator. What it calls in turn is not looked at again.
 template <auto form>
 struct Instead;
-template <typename... Args, at::Tensor (*form)(Args...)>
+template <typename Result, typename... Args, Result (*form)(Args...)>
 struct Instead<form> {
-  static at::Tensor call(Args... args) {
+  static Result call(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
     return form(args...);
   }
@@ -117,6 +117,15 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   namespace forms = tessera::static_forms;
   library.impl("max", &tessera::Instead<&forms::max>::call);
   library.impl("min", &tessera::Instead<&forms::min>::call);
+  library.impl("median", &tessera::Instead<&forms::median>::call);
+  library.impl("nanmedian", &tessera::Instead<&forms::nanmedian>::call);
+  library.impl("prod", &tessera::Instead<&forms::prod>::call);
+  library.impl("prod.dim_int", &tessera::Instead<&forms::prod_along>::call);
+  library.impl("cumprod", &tessera::Instead<&forms::cumprod>::call);
+  library.impl("masked_fill.Tensor", &tessera::Instead<&forms::masked_fill>::call);
+  library.impl("masked_fill_.Tensor", &tessera::Instead<&forms::masked_fill_>::call);
+  library.impl("masked_scatter", &tessera::Instead<&forms::masked_scatter>::call);
+  library.impl("masked_scatter_", &tessera::Instead<&forms::masked_scatter_>::call);
   library.impl("one_hot", &tessera::Instead<&forms::one_hot>::call);
   library.impl("cross_entropy_loss", &tessera::Instead<&forms::cross_entropy_loss>::call_loss);
 }
