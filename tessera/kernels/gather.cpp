@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
+#include "tessera/kernels/dispatch.h"
+#include "tessera/kernels/scalar_math.h"
 
 namespace tessera::kernels {
 namespace {
@@ -82,25 +85,19 @@ void by_width(DType dtype, const Work& work) {
   }
 }
 
-// Calls work(with a value of the element type), for types that can be added.
-template <typename Work>
-void by_type(DType dtype, const Work& work) {
-  switch (dtype) {
-    case DType::f32:
-      return work(float{});
-    case DType::i32:
-      return work(int32_t{});
-    case DType::i64:
-      return work(int64_t{});
-    case DType::i16:
-      return work(int16_t{});
-    case DType::i8:
-      return work(int8_t{});
-    case DType::u8:
-      return work(uint8_t{});
+// What combined with x gives x.
+template <typename T>
+T neutral_element(Combine combine) {
+  using Limits = std::numeric_limits<T>;
+  switch (combine) {
+    case Combine::multiply:
+      return T{1};
+    case Combine::largest:
+      return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    case Combine::smallest:
+      return Limits::has_infinity ? Limits::infinity() : Limits::max();
     default:
-      fail(ErrorKind::type, "elements of type {} cannot be added at an index; use float32",
-           name_of(dtype));
+      return T{};
   }
 }
 
@@ -276,21 +273,22 @@ void put_add(const TensorView& values, const Places& places, double alpha, const
              const TensorView& out, ThreadPool& pool) {
   const Dense source(values, pool);
   const bool run = is_run(places.after);
-  by_type(out.dtype, [&]<typename T>(T) {
+  dispatch<Types::all>(out.dtype, [&]<typename T>() {
     const T* from = source.as<T>();
     T* to = out.as<T>();
     for_each_place(places, pool,
                    [&](int64_t at, int64_t offset, int64_t first, int64_t count, int64_t index) {
                      const auto factor = static_cast<T>(scales ? alpha * scales[index] : alpha);
+                     const auto add = [&](T& element, T x) {
+                       element = add_wrapping(element, multiply_wrapping(factor, x));
+                     };
                      if (run) {
                        T* line = to + offset + places.after[0] + first;
-                       for (int64_t i = 0; i < count; ++i)
-                         line[i] += static_cast<T>(factor * from[at + i]);
+                       for (int64_t i = 0; i < count; ++i) add(line[i], from[at + i]);
                        return;
                      }
                      for (int64_t i = 0; i < count; ++i) {
-                       to[offset + places.after[static_cast<size_t>(first + i)]] +=
-                           static_cast<T>(factor * from[at + i]);
+                       add(to[offset + places.after[static_cast<size_t>(first + i)]], from[at + i]);
                      }
                    });
   });
@@ -331,7 +329,7 @@ void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool) {
   TensorView part = scatter.source;
   part.sizes = scatter.index.sizes;
   const Dense source(part, pool);
-  if (!scatter.add) {
+  if (scatter.combine == Combine::replace) {
     by_width(out.dtype, [&]<typename T>(T) {
       for_each_line(walk, pool, [&](int64_t at, int64_t start) {
         out.as<T>()[place(at, start)] = source.as<T>()[at];
@@ -339,11 +337,48 @@ void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool) {
     });
     return;
   }
-  by_type(out.dtype, [&]<typename T>(T) {
+  dispatch<Types::all>(out.dtype, [&]<typename T>() {
+    T* to = out.as<T>();
+    if (!scatter.include_self) {
+      const T neutral = neutral_element<T>(scatter.combine);
+      for_each_line(walk, pool, [&](int64_t at, int64_t start) { to[place(at, start)] = neutral; });
+    }
+    const auto combine_by = [&](const auto& f) {
+      for_each_line(walk, pool, [&](int64_t at, int64_t start) {
+        T& element = to[place(at, start)];
+        element = f(element, source.as<T>()[at]);
+      });
+    };
+    switch (scatter.combine) {
+      case Combine::replace:
+        break;
+      case Combine::add:
+      case Combine::mean:
+        combine_by(add_wrapping<T>);
+        break;
+      case Combine::multiply:
+        combine_by(multiply_wrapping<T>);
+        break;
+      case Combine::largest:
+        combine_by(maximum<T>);
+        break;
+      case Combine::smallest:
+        combine_by(minimum<T>);
+        break;
+    }
+    if (scatter.combine != Combine::mean) return;
+    std::vector<int32_t> counts(static_cast<size_t>(out.numel()), scatter.include_self ? 1 : 0);
     for_each_line(walk, pool, [&](int64_t at, int64_t start) {
-      T& to = out.as<T>()[place(at, start)];
-      to = static_cast<T>(to + source.as<T>()[at]);
+      ++counts[static_cast<size_t>(place(at, start))];
     });
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const int32_t count = std::max(counts[static_cast<size_t>(i)], 1);
+      if constexpr (std::is_same_v<T, float>) {
+        to[i] /= static_cast<float>(count);
+      } else if constexpr (!std::is_same_v<T, bool>) {
+        to[i] = static_cast<T>(to[i] / count);
+      }
+    }
   });
 }
 

@@ -44,12 +44,16 @@ void put_add(const TensorView& values, const Places& places, double alpha, const
 void gather(const TensorView& x, int64_t dim, const TensorView& index, const TensorView& out,
             ThreadPool& pool);
 
-// The reverse: out[index[i][j]][j] = source[i][j], or the value, or the old value plus the source.
+// How what arrives at a place meets what is there; NaN wins the extremes.
+enum class Combine { replace, add, multiply, mean, largest, smallest };
+
+// The reverse: out[index[i][j]][j] = source[i][j], or the value, or the two combined.
 struct Scatter {
   TensorView index, source;  // without a source, `value` is written
   int64_t dim = 0;
   double value = 0;
-  bool add = false;
+  Combine combine = Combine::replace;
+  bool include_self = true;  // places that something arrives at start from what they hold
 };
 void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool);
 

@@ -36,6 +36,50 @@ struct Steps {
   int64_t begin, end;  // input positions of a window inside the input, `dilation` apart
 };
 
+using WindowSteps = std::array<std::vector<Steps>, 3>;
+
+// The largest element of every window and its place in the plane.
+void max_over_windows(const Dense& x, const Extent& field, const WindowSteps& steps,
+                      const Extent& dilation, const TensorView& out, const TensorView& indices,
+                      ThreadPool& pool) {
+  Extent places;
+  for (size_t d = 0; d < 3; ++d) places[d] = static_cast<int64_t>(steps[d].size());
+  const int64_t planes = out.numel() / product(places);
+  for_each_plane(planes, product(field) + product(places), pool, [&](int64_t plane) {
+    const float* from = x.as<float>() + plane * product(field);
+    float* to = out.as<float>() + plane * product(places);
+    int32_t* to_index = indices.as<int32_t>() + plane * product(places);
+    for (const Steps& d : steps[0]) {
+      for (const Steps& h : steps[1]) {
+        for (const Steps& w : steps[2]) {
+          float best = -std::numeric_limits<float>::infinity();
+          int64_t at = (d.begin * field[1] + h.begin) * field[2] + w.begin;
+          for (int64_t i = d.begin; i < d.end; i += dilation[0]) {
+            for (int64_t j = h.begin; j < h.end; j += dilation[1]) {
+              const int64_t row = (i * field[1] + j) * field[2];
+              for (int64_t k = w.begin; k < w.end; k += dilation[2]) {
+                const float value = from[row + k];
+                if (value > best || std::isnan(value)) {
+                  best = value;
+                  at = row + k;
+                }
+              }
+            }
+          }
+          *to++ = best;
+          *to_index++ = static_cast<int32_t>(at);
+        }
+      }
+    }
+  });
+}
+
+int64_t checked_place(int64_t index, int64_t plane_size) {
+  check(index >= 0 && index < plane_size,
+        "max pooling: index {} is outside the {} elements of a plane", index, plane_size);
+  return index;
+}
+
 std::vector<Steps> window_steps(int64_t input, int64_t places, int64_t kernel, int64_t stride,
                                 int64_t padding, int64_t dilation) {
   std::vector<Steps> steps;
@@ -85,36 +129,38 @@ void max_pool(const TensorView& input, const PoolParams& params, const TensorVie
   const Extent stride = last_three(params.stride, pooled, 1);
   const Extent padding = last_three(params.padding, pooled, 0);
   const Extent dilation = last_three(params.dilation, pooled, 1);
-  std::array<std::vector<Steps>, 3> steps;
+  WindowSteps steps;
   for (size_t d = 0; d < 3; ++d) {
     steps[d] = window_steps(field[d], places[d], kernel[d], stride[d], padding[d], dilation[d]);
   }
-  const int64_t planes = out.numel() / product(places);
-  for_each_plane(planes, product(places) * product(kernel), pool, [&](int64_t plane) {
-    const float* from = x.as<float>() + plane * product(field);
-    float* to = out.as<float>() + plane * product(places);
-    int32_t* to_index = indices.as<int32_t>() + plane * product(places);
-    for (const Steps& d : steps[0]) {
-      for (const Steps& h : steps[1]) {
-        for (const Steps& w : steps[2]) {
-          float best = -std::numeric_limits<float>::infinity();
-          int64_t at = (d.begin * field[1] + h.begin) * field[2] + w.begin;
-          for (int64_t i = d.begin; i < d.end; i += dilation[0]) {
-            for (int64_t j = h.begin; j < h.end; j += dilation[1]) {
-              const int64_t row = (i * field[1] + j) * field[2];
-              for (int64_t k = w.begin; k < w.end; k += dilation[2]) {
-                const float value = from[row + k];
-                if (value > best || std::isnan(value)) {
-                  best = value;
-                  at = row + k;
-                }
-              }
-            }
-          }
-          *to++ = best;
-          *to_index++ = static_cast<int32_t>(at);
-        }
-      }
+  max_over_windows(x, field, steps, dilation, out, indices, pool);
+}
+
+void adaptive_max_pool(const TensorView& input, int64_t pooled, const TensorView& out,
+                       const TensorView& indices, ThreadPool& pool) {
+  if (out.numel() == 0) return;
+  const Dense x(input, pool);
+  const auto dims = static_cast<size_t>(pooled);
+  const AverageWindows windows = adaptive_windows(input.sizes.last(dims), out.sizes.last(dims));
+  WindowSteps steps;
+  for (size_t d = 0; d < 3; ++d) {
+    for (const auto& span : windows.spans[d]) steps[d].push_back({span.begin, span.end});
+  }
+  max_over_windows(x, last_three(input.sizes, pooled, 1), steps, {1, 1, 1}, out, indices, pool);
+}
+
+void max_unpool(const TensorView& input, const TensorView& indices, int64_t pooled,
+                const TensorView& out, ThreadPool& pool) {
+  if (out.numel() == 0) return;
+  const Dense x(input, pool);
+  const Dense at(indices, pool);
+  const int64_t plane_size = product(last_three(out.sizes, pooled, 1));
+  const int64_t places = product(last_three(input.sizes, pooled, 1));
+  for_each_plane(out.numel() / plane_size, plane_size + places, pool, [&](int64_t plane) {
+    float* to = out.as<float>() + plane * plane_size;
+    std::fill(to, to + plane_size, 0.0F);
+    for (int64_t i = plane * places; i < (plane + 1) * places; ++i) {
+      to[checked_place(at.as<int32_t>()[i], plane_size)] = x.as<float>()[i];
     }
   });
 }
@@ -130,10 +176,7 @@ void max_pool_backward(const TensorView& grad, const TensorView& indices, int64_
     float* to = out.as<float>() + plane * plane_size;
     std::fill(to, to + plane_size, 0.0F);
     for (int64_t i = plane * places; i < (plane + 1) * places; ++i) {
-      const int64_t index = at.as<int32_t>()[i];
-      check(index >= 0 && index < plane_size,
-            "max pooling: index {} is outside the {} elements of a plane", index, plane_size);
-      to[index] += g.as<float>()[i];
+      to[checked_place(at.as<int32_t>()[i], plane_size)] += g.as<float>()[i];
     }
   });
 }

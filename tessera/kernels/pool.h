@@ -25,6 +25,12 @@ int64_t pool_output_size(int64_t input, int64_t kernel, int64_t stride, int64_t 
 // The largest element of each window, NaN before all others, and its flat place in the plane (i32).
 void max_pool(const TensorView& input, const PoolParams& params, const TensorView& out,
               const TensorView& indices, ThreadPool& pool);
+// Windows as adaptive_windows() has them, one for each element of the result.
+void adaptive_max_pool(const TensorView& input, int64_t pooled, const TensorView& out,
+                       const TensorView& indices, ThreadPool& pool);
+// Elements put back to the places they had, zeros elsewhere.
+void max_unpool(const TensorView& input, const TensorView& indices, int64_t pooled,
+                const TensorView& out, ThreadPool& pool);
 // `pooled` is the number of trailing dimensions that make a plane.
 void max_pool_backward(const TensorView& grad, const TensorView& indices, int64_t pooled,
                        const TensorView& out, ThreadPool& pool);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
@@ -36,38 +35,46 @@ struct Planes {
     return static_cast<int64_t>(taps[0].size() * taps[1].size() * taps[2].size());
   }
 
-  // Calls visit(position, offset in the plane, weight) for everything a position reads. A weight of
-  // zero is left out, so that infinities elsewhere do not spread.
+  // Calls visit(position, offset in the plane, weight) for everything a position reads.
   template <typename Visit>
   void for_each(const Visit& visit) const {
     int64_t position = 0;
     for (const Tap& d : taps[0]) {
       for (const Tap& h : taps[1]) {
         for (const Tap& w : taps[2]) {
-          for (int corner = 0; corner < 8; ++corner) {
-            const auto [z, wz] = end_of(d, corner & 4);
-            const auto [y, wy] = end_of(h, corner & 2);
-            const auto [x, wx] = end_of(w, corner & 1);
-            const float weight = wz * wy * wx;
-            if (weight != 0) visit(position, (z * whole[1] + y) * whole[2] + x, weight);
+          for (size_t i = 0; i < d.count; ++i) {
+            for (size_t j = 0; j < h.count; ++j) {
+              const float outer = d.weight[i] * h.weight[j];
+              const int64_t row = (d.at[i] * whole[1] + h.at[j]) * whole[2];
+              for (size_t k = 0; k < w.count; ++k) {
+                visit(position, row + w.at[k], outer * w.weight[k]);
+              }
+            }
           }
           ++position;
         }
       }
     }
   }
-
- private:
-  static std::pair<int64_t, float> end_of(const Tap& tap, bool second) {
-    return second ? std::pair(tap.second, tap.weight_second)
-                  : std::pair(tap.first, tap.weight_first);
-  }
 };
+
+Tap single(int64_t at) { return {{at}, {1}, 1}; }
+
+// The place in the input that a position of the result falls on.
+float place_of(int64_t i, float step, bool align_corners) {
+  const auto position = static_cast<float>(i);
+  return align_corners ? step * position : step * (position + 0.5F) - 0.5F;
+}
+
+float step_between(int64_t from, int64_t to, double scale, bool align_corners) {
+  if (!align_corners) return step_of(from, to, scale);
+  return to > 1 ? static_cast<float>(from - 1) / static_cast<float>(to - 1) : 0.0F;
+}
 
 template <typename Position>
 Taps padding_taps(int64_t from, int64_t before, int64_t after, const Position& position) {
   Taps taps;
-  for (int64_t i = -before; i < from + after; ++i) taps.push_back({position(i), 0, 1, 0});
+  for (int64_t i = -before; i < from + after; ++i) taps.push_back(single(position(i)));
   return taps;
 }
 
@@ -78,24 +85,55 @@ Taps nearest_taps(int64_t from, int64_t to, double scale) {
   const float step = step_of(from, to, scale);
   for (int64_t i = 0; i < to; ++i) {
     const auto at = static_cast<int64_t>(std::floor(static_cast<float>(i) * step));
-    taps.push_back({std::min(at, from - 1), 0, 1, 0});
+    taps.push_back(single(std::min(at, from - 1)));
+  }
+  return taps;
+}
+
+Taps nearest_centre_taps(int64_t from, int64_t to, double scale) {
+  Taps taps;
+  const float step = step_of(from, to, scale);
+  for (int64_t i = 0; i < to; ++i) {
+    const auto at = static_cast<int64_t>(std::floor((static_cast<float>(i) + 0.5F) * step));
+    taps.push_back(single(std::min(at, from - 1)));
   }
   return taps;
 }
 
 Taps linear_taps(int64_t from, int64_t to, double scale, bool align_corners) {
   Taps taps;
-  float step = step_of(from, to, scale);
-  if (align_corners) {
-    step = to > 1 ? static_cast<float>(from - 1) / static_cast<float>(to - 1) : 0.0F;
-  }
+  const float step = step_between(from, to, scale, align_corners);
   for (int64_t i = 0; i < to; ++i) {
-    const float at =
-        align_corners ? step * static_cast<float>(i) : step * (static_cast<float>(i) + 0.5F) - 0.5F;
-    const float inside = std::max(at, 0.0F);
+    if (from == to) {  // PyTorch copies then, whatever the factor
+      taps.push_back(single(i));
+      continue;
+    }
+    const float inside = std::max(place_of(i, step, align_corners), 0.0F);
     const int64_t first = std::min(static_cast<int64_t>(inside), from - 1);
     const float weight = std::clamp(inside - static_cast<float>(first), 0.0F, 1.0F);
-    taps.push_back({first, std::min(first + 1, from - 1), 1 - weight, weight});
+    taps.push_back({{first, std::min(first + 1, from - 1)}, {1 - weight, weight}, 2});
+  }
+  return taps;
+}
+
+Taps cubic_taps(int64_t from, int64_t to, double scale, bool align_corners) {
+  constexpr float a = -0.75F;  // the slope that PyTorch takes
+  const auto near = [](float x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+  const auto far = [](float x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+  Taps taps;
+  const float step = step_between(from, to, scale, align_corners);
+  for (int64_t i = 0; i < to; ++i) {
+    const float place = place_of(i, step, align_corners);
+    const float below = std::floor(place);
+    const float t = place - below;
+    Tap tap;
+    tap.count = 4;
+    tap.weight = {far(t + 1), near(t), near(1 - t), far(2 - t)};
+    for (size_t k = 0; k < 4; ++k) {
+      const int64_t at = static_cast<int64_t>(below) - 1 + static_cast<int64_t>(k);
+      tap.at[k] = std::clamp<int64_t>(at, 0, from - 1);
+    }
+    taps.push_back(tap);
   }
   return taps;
 }

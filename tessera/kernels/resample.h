@@ -2,6 +2,8 @@
 // is the last one to three dimensions; float32.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,18 +12,21 @@
 
 namespace tessera::kernels {
 
-// Where a position of the result reads along one dimension: a mix of two positions, or `first`
-// alone where weight_second is 0.
+// Where a position of the result reads along one dimension: a mix of up to four positions.
 struct Tap {
-  int64_t first = 0, second = 0;
-  float weight_first = 1, weight_second = 0;
+  std::array<int64_t, 4> at{};
+  std::array<float, 4> weight{1};
+  size_t count = 1;
 };
 using Taps = std::vector<Tap>;
 
 // Resizing from `from` to `to` positions. `scale` is the factor the user gave, or 0: then it
 // follows from the sizes.
 Taps nearest_taps(int64_t from, int64_t to, double scale);
+// The same with pixels seen as areas: their centres are compared.
+Taps nearest_centre_taps(int64_t from, int64_t to, double scale);
 Taps linear_taps(int64_t from, int64_t to, double scale, bool align_corners);
+Taps cubic_taps(int64_t from, int64_t to, double scale, bool align_corners);
 // Padding; a negative size crops.
 Taps reflecting_taps(int64_t from, int64_t before, int64_t after);
 Taps replicating_taps(int64_t from, int64_t before, int64_t after);

@@ -7,6 +7,7 @@
 
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/dispatch.h"
+#include "tessera/kernels/scalar_math.h"
 
 namespace tessera::kernels {
 namespace {
@@ -37,32 +38,157 @@ void sort_line(const T* x, int64_t stride, int64_t size, bool descending, int64_
   }
 }
 
+// A tensor cut into lines along a dimension.
+struct Lines {
+  int64_t size = 1, inner = 1, count = 1;
+
+  Lines(std::span<const int64_t> sizes, int64_t dim) {
+    if (!sizes.empty()) {
+      size = sizes[static_cast<size_t>(dim)];
+      inner = numel(sizes.subspan(static_cast<size_t>(dim) + 1));
+    }
+    count = size == 0 ? 0 : numel(sizes) / size;
+  }
+  int64_t start(int64_t line) const { return line / inner * size * inner + line % inner; }
+  int64_t grain() const { return std::max<int64_t>(1, 2048 / std::max<int64_t>(1, size)); }
+};
+
+// Elements of any type as doubles, which hold them all.
+std::vector<double> as_doubles(const TensorView& x, ThreadPool& pool) {
+  const Dense dense(x, pool);
+  std::vector<double> out(static_cast<size_t>(x.numel()));
+  dispatch<Types::all>(x.dtype, [&]<typename T>() {
+    std::transform(dense.as<T>(), dense.as<T>() + x.numel(), out.begin(),
+                   [](T value) { return static_cast<double>(value); });
+  });
+  return out;
+}
+
 }  // namespace
 
 void sort(const TensorView& x, int64_t dim, bool descending, const TensorView& values,
           const TensorView& indices, ThreadPool& pool) {
   if (values.numel() == 0) return;
   const Dense source(x, pool);
-  const auto d = static_cast<size_t>(dim);
-  const bool scalar = x.sizes.empty();
-  const int64_t size = scalar ? 1 : x.sizes[d];
-  const int64_t wanted = scalar ? 1 : values.sizes[d];
-  const int64_t inner = scalar ? 1 : numel(x.sizes.subspan(d + 1));
-  const int64_t lines = x.numel() / size;
+  const Lines lines(x.sizes, dim);
+  const Lines results(values.sizes, dim);
+  const int64_t inner = lines.inner;
   dispatch<Types::all>(x.dtype, [&]<typename T>() {
-    pool.run_ranges(lines, std::max<int64_t>(1, 2048 / size), [&](int64_t begin, int64_t end) {
+    pool.run_ranges(lines.count, lines.grain(), [&](int64_t begin, int64_t end) {
       std::vector<int32_t> order;
       for (int64_t line = begin; line < end; ++line) {
-        const T* from = source.as<T>() + line / inner * size * inner + line % inner;
-        sort_line(from, inner, size, descending, wanted, order);
-        const int64_t to = line / inner * wanted * inner + line % inner;
-        for (int64_t i = 0; i < wanted; ++i) {
+        const T* from = source.as<T>() + lines.start(line);
+        sort_line(from, inner, lines.size, descending, results.size, order);
+        const int64_t to = results.start(line);
+        for (int64_t i = 0; i < results.size; ++i) {
           const int32_t index = order[static_cast<size_t>(i)];
           values.as<T>()[to + i * inner] = from[index * inner];
           indices.as<int32_t>()[to + i * inner] = index;
         }
       }
     });
+  });
+}
+
+void select_ranked(const TensorView& x, int64_t dim, RankRule rank, int64_t k,
+                   const TensorView& values, const TensorView& indices, ThreadPool& pool) {
+  const Dense source(x, pool);
+  const Lines lines(x.sizes, dim);
+  dispatch<Types::all>(x.dtype, [&]<typename T>() {
+    pool.run_ranges(lines.count, lines.grain(), [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> order(static_cast<size_t>(lines.size));
+      for (int64_t line = begin; line < end; ++line) {
+        const T* from = source.as<T>() + lines.start(line);
+        int64_t nans = 0;
+        for (int64_t i = 0; i < lines.size; ++i) nans += is_nan(from[i * lines.inner]);
+        std::iota(order.begin(), order.end(), 0);
+        const auto at = order.begin() + rank(lines.size, nans, k);
+        std::nth_element(order.begin(), at, order.end(), [&](int32_t i, int32_t j) {
+          const T a = from[i * lines.inner];
+          const T b = from[j * lines.inner];
+          if (is_less(a, b) != is_less(b, a)) return is_less(a, b);
+          return i < j;
+        });
+        values.as<T>()[line] = from[*at * lines.inner];
+        indices.as<int32_t>()[line] = *at;
+      }
+    });
+  });
+}
+
+void most_frequent(const TensorView& x, int64_t dim, const TensorView& values,
+                   const TensorView& indices, ThreadPool& pool) {
+  const Dense source(x, pool);
+  const Lines lines(x.sizes, dim);
+  dispatch<Types::all>(x.dtype, [&]<typename T>() {
+    pool.run_ranges(lines.count, lines.grain(), [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> order;
+      for (int64_t line = begin; line < end; ++line) {
+        const T* from = source.as<T>() + lines.start(line);
+        sort_line(from, lines.inner, lines.size, false, lines.size, order);
+        int64_t most = 0;
+        int64_t run = 0;
+        for (size_t i = 0; i < order.size(); ++i) {
+          ++run;
+          const T value = from[order[i] * lines.inner];
+          if (i + 1 < order.size() && from[order[i + 1] * lines.inner] == value) continue;
+          if (run > most) {
+            most = run;
+            values.as<T>()[line] = value;
+            indices.as<int32_t>()[line] = order[i];
+          }
+          run = 0;
+        }
+      }
+    });
+  });
+}
+
+void find_places(const Insertion& insertion, const TensorView& out, ThreadPool& pool) {
+  const std::vector<double> sorted = as_doubles(insertion.sorted, pool);
+  const std::vector<double> values = as_doubles(insertion.values, pool);
+  const Dense order(insertion.order, pool);
+  const int64_t size = insertion.sorted.sizes.back();
+  const bool shared = insertion.sorted.rank() == 1;
+  const int64_t per_line = shared || insertion.values.sizes.empty()
+                               ? std::max<int64_t>(1, out.numel())
+                               : insertion.values.sizes.back();
+  pool.run_ranges(out.numel(), 2048, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = shared ? 0 : i / per_line * size;
+      const double value = values[static_cast<size_t>(i)];
+      int64_t low = 0;
+      for (int64_t high = size; low < high;) {
+        const int64_t middle = low + (high - low) / 2;
+        const int64_t at =
+            first + (insertion.order.present ? order.as<int32_t>()[first + middle] : middle);
+        const double there = sorted[static_cast<size_t>(at)];
+        // Written with `not`, so that NaN comes last.
+        const bool before = insertion.after_equal ? !(there > value) : !(there >= value);
+        if (before) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      out.as<int32_t>()[i] = static_cast<int32_t>(low);
+    }
+  });
+}
+
+void is_member(const TensorView& x, const TensorView& set, bool invert, const TensorView& out,
+               ThreadPool& pool) {
+  std::vector<double> members = as_doubles(set, pool);
+  std::erase_if(members, [](double value) { return std::isnan(value); });
+  std::sort(members.begin(), members.end());
+  const std::vector<double> values = as_doubles(x, pool);
+  pool.run_ranges(out.numel(), 2048, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double value = values[static_cast<size_t>(i)];
+      const bool found =
+          !std::isnan(value) && std::binary_search(members.begin(), members.end(), value);
+      out.as<bool>()[i] = found != invert;
+    }
   });
 }
 

@@ -227,6 +227,56 @@ std::vector<Sample> prelu_samples(bool gradient) {
   return samples;
 }
 
+// --- glu: the first half of a dimension, gated by the second ---
+
+Shape half_shape(Shape shape, const Attrs& attrs) {
+  check(!shape.empty(), ErrorKind::value, "glu: a scalar cannot be halved");
+  const int64_t dim = wrap_dim(attrs.integer("dim"), static_cast<int64_t>(shape.size()));
+  int64_t& size = shape[static_cast<size_t>(dim)];
+  check(size % 2 == 0, ErrorKind::value, "glu: dimension {} of size {} cannot be halved", dim,
+        size);
+  size /= 2;
+  return shape;
+}
+
+std::vector<TensorType> infer_glu(const OpView& op) {
+  return {{common_type(op, Types::floats), half_shape(op.shape(0), op.attrs())}};
+}
+
+std::vector<TensorType> infer_glu_backward(const OpView& op) {
+  common_type(op, Types::floats);
+  const Shape half = half_shape(op.shape(1), op.attrs());
+  check(op.shape(0) == half, ErrorKind::value, "glu: the gradient has shape {}, the result {}",
+        to_string(op.shape(0)), to_string(half));
+  return {op.type(1)};
+}
+
+// Half 0 or 1 of the dimension.
+ValueId half_of(Builder& builder, ValueId x, const Attrs& attrs, int64_t which) {
+  const Shape shape = builder.shape(x);
+  const Shape half = half_shape(shape, attrs);
+  const Strides strides = contiguous_strides(shape);
+  const auto dim =
+      static_cast<size_t>(wrap_dim(attrs.integer("dim"), static_cast<int64_t>(shape.size())));
+  return builder.view(x, half, strides, which * half[dim] * strides[dim]);
+}
+
+std::vector<ValueId> decompose_glu(Builder& builder, const Node& node) {
+  const ValueId x = node.operands[0];
+  const ValueId gate = builder.add("sigmoid", {half_of(builder, x, node.attrs, 1)});
+  return {builder.add("mul", {half_of(builder, x, node.attrs, 0), gate})};
+}
+
+std::vector<ValueId> decompose_glu_backward(Builder& builder, const Node& node) {
+  const ValueId grad = node.operands[0];
+  const ValueId x = node.operands[1];
+  const ValueId gate = builder.add("sigmoid", {half_of(builder, x, node.attrs, 1)});
+  const ValueId gated = builder.add("mul", {grad, half_of(builder, x, node.attrs, 0)});
+  return {builder.add(
+      "cat", {builder.add("mul", {grad, gate}), builder.add("sigmoid_backward", {gated, gate})},
+      {{"dim", node.attrs.integer("dim")}})};
+}
+
 std::vector<Sample> hardtanh_samples() {
   const Attrs relu6 = {{"min_val", 0.0}, {"max_val", 6.0}};
   std::vector<Sample> samples = map_samples(Types::floats, 1, {{-8, 8}}, relu6);
@@ -384,6 +434,29 @@ std::vector<OpDef> make_rows() {
            .operands = "grad_output, self, buffer",
            .doc = "gradient of log_sigmoid_forward",
            .domains = {{}, {}, {0.1, 1}}}),
+      {.name = "glu",
+       .operands = "self",
+       .results = "out",
+       .doc = "the first half of a dimension times the sigmoid of the second",
+       .kind = Kind::composite,
+       .attrs = {integer("dim", -1)},
+       .aten = {{"glu", "self | dim"}},
+       .infer = infer_glu,
+       .cost = elementwise_cost<24>,
+       .decompose = decompose_glu,
+       .samples = {{{reals({3, 8})}}, {{reals({2, 6, 5})}, {{"dim", attr(1)}}}}},
+      {.name = "glu_backward",
+       .operands = "grad_output, self",
+       .results = "grad_input",
+       .doc = "gradient of glu",
+       .kind = Kind::composite,
+       .attrs = {integer("dim", -1)},
+       .aten = {{"glu_backward", "grad_output, self | dim"}},
+       .infer = infer_glu_backward,
+       .cost = elementwise_cost<26>,
+       .decompose = decompose_glu_backward,
+       .samples = {{{reals({3, 4}), reals({3, 8})}},
+                   {{reals({2, 3, 5}), reals({2, 6, 5})}, {{"dim", attr(1)}}}}},
       {.name = "prelu",
        .operands = "self, weight",
        .results = "out",

@@ -26,5 +26,15 @@ std::span<const OpDef> nll_loss();
 std::span<const OpDef> ctc();
 std::span<const OpDef> optimizer();
 std::span<const OpDef> host();
+std::span<const OpDef> special();
+std::span<const OpDef> order();
+std::span<const OpDef> patches();
+std::span<const OpDef> window();
+std::span<const OpDef> distance();
+std::span<const OpDef> margin_loss();
+std::span<const OpDef> embedding_bag();
+std::span<const OpDef> quantize();
+std::span<const OpDef> random_forms();
+std::span<const OpDef> tensor_product();
 
 }  // namespace tessera::families

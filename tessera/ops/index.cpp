@@ -1,4 +1,4 @@
-// Reads and writes at indexed places, embeddings, and sorting. Indices are data: kernels check them
+// Reads and writes at indexed places, and embeddings. Indices are data: kernels check them
 // against the dimension they index while the program runs.
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,6 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/gather.h"
-#include "tessera/kernels/sort.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
@@ -71,15 +70,22 @@ void run_index_select(const KernelCall& call) {
   kernels::take(x.view(), places, call.outputs[0], call.pool);
 }
 
-std::vector<TensorType> infer_index_add(const OpView& op) {
-  constexpr std::string_view what = "index_add";
+// The shape of the slices that an index picks.
+Shape slices_shape(Shape shape, const Shape& index, const Attrs& attrs) {
+  const auto dim = static_cast<size_t>(dim_of(attrs, shape.size()));
+  if (!shape.empty()) shape[dim] = numel(index);
+  return shape;
+}
+
+// Slices of a source written to self.
+std::vector<TensorType> infer_write_slices(const OpView& op) {
+  constexpr std::string_view what = "writing slices";
   check_index(op.type(1), what);
   check_same_dtype(op.type(0), op.type(2), what);
-  Shape wanted = op.shape(0);
-  const auto dim = static_cast<size_t>(dim_of(op.attrs(), wanted.size()));
-  if (!wanted.empty()) wanted[dim] = numel(op.shape(1));
-  check(op.shape(2) == wanted, "index_add: the source has shape {}, wanted {}",
-        to_string(op.shape(2)), to_string(wanted));
+  const Shape wanted = slices_shape(op.shape(0), op.shape(1), op.attrs());
+  check(op.shape(2) == wanted || (numel(op.shape(2)) == 1 && numel(wanted) == 1),
+        "writing slices: the source has shape {}, wanted {}", to_string(op.shape(2)),
+        to_string(wanted));
   return {op.type(0)};
 }
 
@@ -88,6 +94,43 @@ void run_index_add(const KernelCall& call) {
   const auto places =
       kernels::slices_along(out.sizes, dim_of(call, out), call.inputs[1], call.pool);
   kernels::put_add(call.inputs[2], places, call.attrs.number("alpha"), nullptr, out, call.pool);
+}
+
+void run_index_copy(const KernelCall& call) {
+  const TensorView& out = start_from_first(call);
+  const auto places =
+      kernels::slices_along(out.sizes, dim_of(call, out), call.inputs[1], call.pool);
+  kernels::put(call.inputs[2], places, out, call.pool);
+}
+
+std::vector<TensorType> infer_index_fill(const OpView& op) {
+  check_index(op.type(1), "index_fill");
+  dim_of(op.attrs(), op.shape(0).size());
+  check(op.shape(1).size() <= 1, "index_fill: the index must be a vector, got shape {}",
+        to_string(op.shape(1)));
+  check(op.shape(2).empty(), "index_fill: wanted a single value, got shape {}",
+        to_string(op.shape(2)));
+  return {op.type(0)};
+}
+
+std::vector<ValueId> decompose_index_fill(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const Shape slices = slices_shape(b.shape(x), b.shape(node.operands[1]), node.attrs);
+  const ValueId values = b.expand(b.cast(node.operands[2], b.type(x).dtype), slices);
+  return {b.add("index_copy", {x, node.operands[1], values}, node.attrs)};
+}
+
+// Slices along a dimension, each combined with the places its index names: a scatter whose index is
+// the same for the whole slice.
+std::vector<ValueId> decompose_index_reduce(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const ValueId source = node.operands[2];
+  Shape along(b.shape(source).size(), 1);
+  if (!along.empty()) {
+    along[static_cast<size_t>(dim_of(node.attrs, along.size()))] = numel(b.shape(node.operands[1]));
+  }
+  const ValueId index = b.expand(b.reshape(node.operands[1], along), b.shape(source));
+  return {b.add("scatter_reduce", {x, index, source}, node.attrs)};
 }
 
 std::vector<TensorType> infer_embedding(const OpView& op) {
@@ -177,7 +220,7 @@ std::vector<TensorType> infer_scatter(const OpView& op) {
   return {op.type(0)};
 }
 
-template <bool add>
+template <kernels::Combine combine>
 void run_scatter(const KernelCall& call) {
   const TensorView& out = start_from_first(call);
   kernels::Scatter scatter;
@@ -186,8 +229,73 @@ void run_scatter(const KernelCall& call) {
   if (scatter.source.present) scatter.source = call.inputs[2];
   scatter.dim = dim_of(call, out);
   if (call.attrs.has("value")) scatter.value = call.attrs.number("value");
-  scatter.add = add;
+  scatter.combine = combine;
   if (scatter.index.numel() > 0) kernels::scatter(scatter, out, call.pool);
+}
+
+std::optional<kernels::Combine> combine_named(std::string_view name) {
+  using enum kernels::Combine;
+  if (name == "sum" || name == "add") return add;
+  if (name == "prod" || name == "multiply") return multiply;
+  if (name == "mean") return mean;
+  if (name == "amax") return largest;
+  if (name == "amin") return smallest;
+  return std::nullopt;
+}
+
+void check_reduce(const Attrs& attrs) {
+  check(combine_named(attrs.text("reduce")).has_value(), ErrorKind::value,
+        "reduce must be 'sum', 'prod', 'mean', 'amax' or 'amin', not '{}'", attrs.text("reduce"));
+}
+
+std::vector<TensorType> infer_scatter_reduce(const OpView& op) {
+  check_reduce(op.attrs());
+  return infer_scatter(op);
+}
+
+std::vector<TensorType> infer_index_reduce(const OpView& op) {
+  check_reduce(op.attrs());
+  return infer_write_slices(op);
+}
+
+void run_scatter_reduce(const KernelCall& call) {
+  const TensorView& out = start_from_first(call);
+  if (call.inputs[1].numel() == 0) return;
+  kernels::Scatter scatter;
+  scatter.index = call.inputs[1];
+  scatter.source = call.inputs[2];
+  scatter.dim = dim_of(call, out);
+  scatter.combine = combine_named(call.attrs.text("reduce")).value();
+  scatter.include_self = call.attrs.flag("include_self");
+  kernels::scatter(scatter, out, call.pool);
+}
+
+// ---- Flat indices: take, put
+
+std::vector<TensorType> infer_take(const OpView& op) {
+  check_index(op.type(1), "take");
+  return {{op.type(0).dtype, op.shape(1)}};
+}
+
+std::vector<ValueId> decompose_take(Builder& b, const Node& node) {
+  const ValueId flat = b.reshape(node.operands[0], {numel(b.shape(node.operands[0]))});
+  return {b.add("index", {flat, node.operands[1]})};
+}
+
+std::vector<TensorType> infer_put(const OpView& op) {
+  check_index(op.type(1), "put");
+  check_same_dtype(op.type(0), op.type(2), "put");
+  check(numel(op.shape(1)) == numel(op.shape(2)), "put: {} indices for {} elements",
+        numel(op.shape(1)), numel(op.shape(2)));
+  return {op.type(0)};
+}
+
+std::vector<ValueId> decompose_put(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const Shape shape = b.shape(x);
+  const ValueId flat = b.reshape(x, {numel(shape)});
+  const ValueId source = b.reshape(node.operands[2], b.shape(node.operands[1]));
+  return {b.reshape(b.add("index_put", {flat, source, node.operands[1]}, node.attrs), shape)};
 }
 
 // ---- PyTorch's indexing with lists of tensors
@@ -320,7 +428,7 @@ void run_index_put(const KernelCall& call) {
   }
 }
 
-// ---- one_hot, sort, topk
+// ---- one_hot
 
 std::vector<TensorType> infer_one_hot(const OpView& op) {
   check_index(op.type(0), "one_hot");
@@ -352,38 +460,26 @@ void run_one_hot(const KernelCall& call) {
   if (out.numel() > 0) kernels::scatter(scatter, out, call.pool);
 }
 
-std::vector<TensorType> infer_sort(const OpView& op) {
-  dim_of(op.attrs(), op.shape(0).size());
-  return {op.type(0), {DType::i64, op.shape(0)}};
-}
-
-void run_sort(const KernelCall& call) {
-  kernels::sort(call.inputs[0], dim_of(call, call.inputs[0]), call.attrs.flag("descending"),
-                call.outputs[0], call.outputs[1], call.pool);
-}
-
-std::vector<TensorType> infer_topk(const OpView& op) {
-  TensorType out = op.type(0);
-  const int64_t k = op.attrs().integer("k");
-  const auto dim = static_cast<size_t>(dim_of(op.attrs(), out.shape.size()));
-  const int64_t size = out.shape.empty() ? 1 : out.shape[dim];
-  check(k >= 0 && k <= size, "topk: k is {}, but there are {} elements", k, size);
-  if (!out.shape.empty()) out.shape[dim] = k;
-  return {out, {DType::i64, out.shape}};
-}
-
-void run_topk(const KernelCall& call) {
-  kernels::sort(call.inputs[0], dim_of(call, call.inputs[0]), call.attrs.flag("largest"),
-                call.outputs[0], call.outputs[1], call.pool);
-}
-
-Cost cost_of_sort(const OpView& op, std::span<const TensorType>) {
-  return ElementwiseCost{numel(op.shape(0)), 32};
+std::vector<Sample> reduce_samples(bool slices) {
+  std::vector<Sample> samples;
+  for (const char* reduce : {"sum", "prod", "mean", "amax", "amin"}) {
+    if (slices && std::string_view(reduce) == "sum") continue;  // that is index_add
+    for (const bool include_self : {true, false}) {
+      for (const DType dtype : {DType::f32, DType::i32}) {
+        const SampleOperand index = integers(slices ? Shape{7} : Shape{4, 7, 3}, {0, 5});
+        samples.push_back(
+            {{sample(dtype, {4, 5, 3}, {-4, 4}), index, sample(dtype, {4, 7, 3}, {-4, 4})},
+             {{"dim", attr(1)}, {"reduce", std::string(reduce)}, {"include_self", include_self}}});
+      }
+    }
+  }
+  return samples;
 }
 
 std::vector<OpDef> make_rows() {
   const Traits over_first = {.in_place = {{0, 0}}};
   const AttrSpec dim = integer("dim");
+  const AttrSchema reduces = {dim, text("reduce"), flag("include_self", true)};
   return {
       {.name = "index_select",
        .operands = "self, index",
@@ -405,12 +501,52 @@ std::vector<OpDef> make_rows() {
        .attrs = {dim, number("alpha", 1)},
        .aten = {{"index_add", "self, index, source | dim, alpha"}},
        .traits = over_first,
-       .infer = infer_index_add,
+       .infer = infer_write_slices,
        .cost = cost_of_scatter<2>,
        .cpu = run_index_add,
        .samples = {Sample{{reals({4, 5, 3}), integers({7}, {0, 5}), reals({4, 7, 3})},
                           {{"dim", attr(1)}, {"alpha", 0.5}}},
                    Sample{{reals({6}), integers({9}, {0, 6}), reals({9})}, {{"dim", attr(0)}}}}},
+      {.name = "index_copy",
+       .operands = "self, index, source",
+       .results = "out",
+       .doc = "self with slices of source written at indices along a dimension.",
+       .kind = Kind::gather,
+       .attrs = {dim},
+       .aten = {{"index_copy", "self, index, source | dim"}},
+       .traits = over_first,
+       .infer = infer_write_slices,
+       .cost = cost_of_scatter<2>,
+       .cpu = run_index_copy,
+       .samples = {Sample{{reals({4, 5, 3}), integers({1}, {0, 5}), reals({4, 1, 3})},
+                          {{"dim", attr(1)}}},
+                   Sample{{integers({6}), integers({1}, {0, 6}), integers({1})},
+                          {{"dim", attr(0)}}}}},
+      {.name = "index_fill",
+       .operands = "self, index, value",
+       .results = "out",
+       .doc = "self with one value in the slices at indices along a dimension.",
+       .kind = Kind::composite,
+       .attrs = {dim},
+       .aten = {{"index_fill.int_Scalar", "self, index, value | dim"},
+                {"index_fill.int_Tensor", "self, index, value | dim"}},
+       .infer = infer_index_fill,
+       .cost = cost_of_gather,
+       .decompose = decompose_index_fill,
+       .samples = {Sample{{reals({4, 5, 3}), integers({3}, {0, 5}), reals({})}, {{"dim", attr(1)}}},
+                   Sample{{integers({6}), integers({2}, {0, 6}), integers({})},
+                          {{"dim", attr(-1)}}}}},
+      {.name = "index_reduce",
+       .operands = "self, index, source",
+       .results = "out",
+       .doc = "self with slices of source combined into it at indices along a dimension.",
+       .kind = Kind::composite,
+       .attrs = reduces,
+       .aten = {{"index_reduce", "self, index, source | dim, reduce, include_self"}},
+       .infer = infer_index_reduce,
+       .cost = cost_of_scatter<2>,
+       .decompose = decompose_index_reduce,
+       .samples = reduce_samples(true)},
       {.name = "embedding",
        .operands = "weight, indices",
        .results = "out",
@@ -460,7 +596,7 @@ std::vector<OpDef> make_rows() {
        .traits = over_first,
        .infer = infer_scatter,
        .cost = cost_of_scatter<1>,
-       .cpu = run_scatter<false>,
+       .cpu = run_scatter<kernels::Combine::replace>,
        // One element for each line: several at one place have no order in PyTorch.
        .samples = {Sample{{reals({4, 5}), integers({4, 1}, {0, 5}), reals({4, 1})},
                           {{"dim", attr(1)}}}}},
@@ -474,7 +610,7 @@ std::vector<OpDef> make_rows() {
        .traits = over_first,
        .infer = infer_scatter,
        .cost = cost_of_scatter<1>,
-       .cpu = run_scatter<false>,
+       .cpu = run_scatter<kernels::Combine::replace>,
        .samples = {Sample{{reals({4, 5}), integers({3, 2}, {0, 5})},
                           {{"dim", attr(1)}, {"value", 9.0}}}}},
       {.name = "scatter_add",
@@ -487,11 +623,47 @@ std::vector<OpDef> make_rows() {
        .traits = over_first,
        .infer = infer_scatter,
        .cost = cost_of_scatter<1>,
-       .cpu = run_scatter<true>,
+       .cpu = run_scatter<kernels::Combine::add>,
        .samples = {Sample{{reals({4, 5}), integers({3, 9}, {0, 5}), reals({3, 9})},
                           {{"dim", attr(1)}}},
                    Sample{{reals({4, 5}), integers({6, 5}, {0, 4}), reals({7, 5})},
                           {{"dim", attr(0)}}}}},
+      {.name = "scatter_reduce",
+       .operands = "self, index, src",
+       .results = "out",
+       .doc = "self with elements of src combined into it where their index says.",
+       .kind = Kind::gather,
+       .attrs = reduces,
+       .aten = {{"scatter_reduce.two", "self, index, src | dim, reduce, include_self"},
+                {"scatter.reduce", "self, index, src | dim, reduce"}},
+       .traits = over_first,
+       .infer = infer_scatter_reduce,
+       .cost = cost_of_scatter<1>,
+       .cpu = run_scatter_reduce,
+       .samples = reduce_samples(false)},
+      {.name = "take",
+       .operands = "self, index",
+       .results = "out",
+       .doc = "Elements by their place in row-major order.",
+       .kind = Kind::composite,
+       .aten = {{"take", "self, index"}},
+       .infer = infer_take,
+       .cost = cost_of_gather,
+       .decompose = decompose_take,
+       .samples = {Sample{{reals({4, 5}), integers({3, 6}, {-20, 20})}}}},
+      {.name = "put",
+       .operands = "self, index, source",
+       .results = "out",
+       .doc = "self with elements written, or added, by their place in row-major order.",
+       .kind = Kind::composite,
+       .attrs = {flag("accumulate", false)},
+       .aten = {{"put", "self, index, source | accumulate"}},
+       .infer = infer_put,
+       .cost = cost_of_scatter<1>,
+       .decompose = decompose_put,
+       .samples = {Sample{{reals({4, 5}), integers({2, 3}, {-20, 20}), reals({6})},
+                          {{"accumulate", true}}},
+                   Sample{{reals({4, 5}), integers({1}, {0, 20}), reals({1})}}}},
       {.name = "index",
        .operands = "self, indices*",
        .results = "out",
@@ -531,31 +703,6 @@ std::vector<OpDef> make_rows() {
        .cost = cost_of_gather,
        .cpu = run_one_hot,
        .samples = {Sample{{integers({3, 4}, {0, 6})}, {{"num_classes", attr(6)}}}}},
-      {.name = "sort",
-       .operands = "self",
-       .results = "values, indices",
-       .doc = "Elements in order along a dimension, and the indices they had.",
-       .kind = Kind::gather,
-       .attrs = {integer("dim", -1), flag("descending", false)},
-       .aten = {{"sort", "self | dim, descending"}, {"sort.stable", "self | dim, descending"}},
-       .infer = infer_sort,
-       .cost = cost_of_sort,
-       .cpu = run_sort,
-       .samples = {Sample{{reals({4, 9})}},
-                   Sample{{reals({5, 4, 3})}, {{"dim", attr(1)}, {"descending", true}}}}},
-      {.name = "topk",
-       .operands = "self",
-       .results = "values, indices",
-       .doc = "The k largest or smallest elements along a dimension, in order.",
-       .kind = Kind::gather,
-       .attrs = {integer("k"), integer("dim", -1), flag("largest", true)},
-       .aten = {{"topk", "self | k, dim, largest"}},
-       .infer = infer_topk,
-       .cost = cost_of_sort,
-       .cpu = run_topk,
-       .samples = {Sample{{reals({4, 9})}, {{"k", attr(3)}}},
-                   Sample{{reals({5, 4, 3})},
-                          {{"k", attr(2)}, {"dim", attr(0)}, {"largest", false}}}}},
   };
 }
 

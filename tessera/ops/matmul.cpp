@@ -91,6 +91,37 @@ std::vector<ValueId> decompose_addmm(Builder& b, const Node& node) {
   return {scale_and_add(b, node, product)};
 }
 
+// ---- Sums of a batch of products, and outer products
+
+std::vector<TensorType> infer_addbmm(const OpView& op) {
+  TensorType product = product_type(op.type(1), op.type(2), 3);
+  product.shape.erase(product.shape.begin());
+  return {sum_type(op.type(0), product)};
+}
+
+// The batch is part of the depth: one product of wide matrices.
+std::vector<ValueId> decompose_addbmm(Builder& b, const Node& node) {
+  const Shape left = b.shape(node.operands[1]);
+  const Shape right = b.shape(node.operands[2]);
+  const Ints order{1, 0, 2};
+  const ValueId wide = b.add("copy", {b.permute(node.operands[1], order)});
+  const int64_t depth = left[0] * left[2];
+  const ValueId product = b.add("matmul", {b.reshape(wide, {left[1], depth}),
+                                           b.reshape(node.operands[2], {depth, right[2]})});
+  return {scale_and_add(b, node, product)};
+}
+
+std::vector<TensorType> infer_addr(const OpView& op) {
+  check(op.shape(1).size() == 1 && op.shape(2).size() == 1,
+        "addr: wanted two vectors, got shapes {} and {}", to_string(op.shape(1)),
+        to_string(op.shape(2)));
+  return {sum_type(op.type(0), {op.type(1).dtype, {op.shape(1)[0], op.shape(2)[0]}})};
+}
+
+Cost cost_of_addr(const OpView&, std::span<const TensorType> results) {
+  return ElementwiseCost{numel(results[0].shape), 2};
+}
+
 // ---- Products with vectors
 
 Shape column(const Shape& vector) { return {vector[0], 1}; }
@@ -129,6 +160,11 @@ Cost cost_of_addmv(const OpView& op, std::span<const TensorType> results) {
 
 std::vector<ValueId> decompose_addmv(Builder& b, const Node& node) {
   return {scale_and_add(b, node, multiply_vector(b, node.operands[1], node.operands[2]))};
+}
+
+std::vector<ValueId> decompose_addr(Builder& b, const Node& node) {
+  const ValueId rows = b.reshape(node.operands[1], column(b.shape(node.operands[1])));
+  return {scale_and_add(b, node, b.add("mul", {rows, node.operands[2]}))};
 }
 
 std::vector<TensorType> infer_dot(const OpView& op) {
@@ -191,6 +227,31 @@ std::vector<OpDef> make_rows() {
        .decompose = decompose_addmm,
        .samples = {Sample{{reals({2, 1, 5}), reals({2, 3, 4}), reals({2, 4, 5})}},
                    Sample{{reals({2, 3, 5}), reals({2, 3, 4}), reals({2, 4, 5})}, sample_scales}}},
+      {.name = "addbmm",
+       .operands = "self, batch1, batch2",
+       .results = "out",
+       .doc = "beta * self + alpha * the sum of the products of pairs of matrices.",
+       .kind = Kind::composite,
+       .attrs = scales,
+       .aten = {{"addbmm", "self, batch1, batch2 | beta, alpha"}},
+       .infer = infer_addbmm,
+       .cost = cost_of_addmm,
+       .decompose = decompose_addbmm,
+       .samples = {Sample{{reals({5}), reals({2, 3, 4}), reals({2, 4, 5})}},
+                   Sample{{reals({3, 5}), reals({2, 3, 4}), reals({2, 4, 5})}, sample_scales}}},
+      {.name = "addr",
+       .operands = "self, vec1, vec2",
+       .results = "out",
+       .doc = "beta * self + alpha * the products of all pairs of two vectors' elements.",
+       .kind = Kind::composite,
+       .attrs = scales,
+       .aten = {{"addr", "self, vec1, vec2 | beta, alpha"}},
+       .traits = {.promotion = Promotion::common},
+       .infer = infer_addr,
+       .cost = cost_of_addr,
+       .decompose = decompose_addr,
+       .samples = {Sample{{reals({4}), reals({3}), reals({4})}},
+                   Sample{{reals({3, 4}), reals({3}), reals({4})}, sample_scales}}},
       {.name = "mv",
        .operands = "self, vec",
        .results = "out",
@@ -218,7 +279,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "The sum of the products of two vectors' elements.",
        .kind = Kind::composite,
-       .aten = {{"dot", "self, tensor"}},
+       .aten = {{"dot", "self, tensor"}, {"vdot", "self, other"}},
        .infer = infer_dot,
        .cost = cost_of_dot,
        .decompose = decompose_dot,

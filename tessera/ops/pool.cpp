@@ -1,4 +1,4 @@
-// Pooling over windows: maxima, averages and adaptive averages, with their gradients.
+// Pooling over windows: maxima and averages, plain and adaptive, with their gradients.
 #include "tessera/kernels/pool.h"
 
 #include <algorithm>
@@ -191,6 +191,39 @@ void run_adaptive_backward(const KernelCall& call) {
   kernels::avg_pool_backward(grad, windows, dims, out, call.pool);
 }
 
+// ---- Adaptive maxima, and maxima put back
+
+template <size_t dims>
+std::vector<TensorType> infer_adaptive_max(const OpView& op) {
+  const TensorType out = infer_adaptive<dims>(op)[0];
+  return {out, {DType::i64, out.shape}};
+}
+
+template <size_t dims>
+void run_adaptive_max(const KernelCall& call) {
+  kernels::adaptive_max_pool(call.inputs[0], dims, call.outputs[0], call.outputs[1], call.pool);
+}
+
+template <size_t dims>
+std::vector<TensorType> infer_adaptive_max_backward(const OpView& op) {
+  check(op.shape(2) == op.shape(0) && is_integral(op.type(2).dtype),
+        "pooling: the indices are {}, wanted integers of shape {}", to_string(op.type(2)),
+        to_string(op.shape(0)));
+  return infer_adaptive_backward<dims>(op);
+}
+
+template <size_t dims>
+std::vector<TensorType> infer_unpool(const OpView& op) {
+  check(op.shape(0) == op.shape(1), "max_unpool: the indices have shape {}, the input {}",
+        to_string(op.shape(1)), to_string(op.shape(0)));
+  return infer_adaptive<dims>(op);
+}
+
+template <size_t dims>
+void run_unpool(const KernelCall& call) {
+  kernels::max_unpool(call.inputs[0], call.inputs[1], dims, call.outputs[0], call.pool);
+}
+
 // ---- Rows, for two and three dimensions
 
 AttrSchema max_attrs() {
@@ -306,6 +339,49 @@ void add_rows(std::vector<OpDef>& rows, const std::string& suffix, const Shape& 
                   .cost = cost_of_adaptive,
                   .cpu = run_adaptive_backward<dims>,
                   .samples = {Sample{{reals(batch(kernel)), reals(batch(field))}}}});
+  rows.push_back({.name = "adaptive_max_pool" + suffix,
+                  .operands = "self",
+                  .results = "out, indices",
+                  .doc = "Maxima of as many windows as asked for, spread evenly.",
+                  .kind = Kind::pooling,
+                  .attrs = {ints("output_size")},
+                  .aten = {{"adaptive_max_pool" + suffix, "self | output_size"}},
+                  .infer = infer_adaptive_max<dims>,
+                  .cost = cost_of_adaptive,
+                  .cpu = run_adaptive_max<dims>,
+                  .samples = {Sample{{reals(batch(field))}, {{"output_size", kernel}}},
+                              Sample{{reals(batch(field, false))}, {{"output_size", one}}}}});
+  rows.push_back(
+      {.name = "adaptive_max_pool" + suffix + "_backward",
+       .operands = "grad_output, self, indices",
+       .results = "grad_input",
+       .doc = "Gradients added to where the maxima were.",
+       .kind = Kind::pooling,
+       .aten = {{"adaptive_max_pool" + suffix + "_backward", "grad_output, self, indices"}},
+       .infer = infer_adaptive_max_backward<dims>,
+       .cost = cost_of_adaptive,
+       .cpu = run_max_backward<dims>,
+       .samples = {Sample{
+           {reals(batch(kernel)), reals(batch(field)), integers(batch(kernel), {0, places})}}}});
+  // In three dimensions ATen also hands over the windows, which the indices make superfluous.
+  const bool windows_given = dims == 3;
+  AttrSchema unpool_attrs = {ints("output_size")};
+  if (windows_given)
+    unpool_attrs = joined(unpool_attrs, {ints("stride", two), ints("padding", one)});
+  rows.push_back({.name = "max_unpool" + suffix,
+                  .operands = "self, indices",
+                  .results = "out",
+                  .doc = "Maxima put back to where they were, zeros elsewhere.",
+                  .kind = Kind::pooling,
+                  .attrs = unpool_attrs,
+                  .aten = {{"max_unpool" + suffix, std::string("self, indices | output_size") +
+                                                       (windows_given ? ", stride, padding" : "")}},
+                  .infer = infer_unpool<dims>,
+                  .cost = cost_of_adaptive,
+                  .cpu = run_unpool<dims>,
+                  // One element for each plane: several at one place have no order in PyTorch.
+                  .samples = {Sample{{reals(batch(one)), integers(batch(one), {0, places})},
+                                     {{"output_size", field}}}}});
 }
 
 std::vector<OpDef> make_rows() {

@@ -2,6 +2,7 @@
 // triangles.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
@@ -233,6 +234,43 @@ void run_repeat(const KernelCall& call) {
   kernels::copy(source.view(), target.view(), call.pool);
 }
 
+// ---- rot90
+
+// Quarter turns from the first dimension towards the second, 0 to 3.
+int64_t quarter_turns(const Attrs& attrs) { return (attrs.integer("k") % 4 + 4) % 4; }
+
+Ints plane_of(const Attrs& attrs, const Shape& shape) {
+  const auto rank = static_cast<int64_t>(shape.size());
+  Ints dims = attrs.integers("dims");
+  check(dims.size() == 2 && rank >= 2, "rot90: wanted two dimensions of shape {}, got {}",
+        to_string(shape), to_string(dims));
+  for (int64_t& dim : dims) dim = wrap_dim(dim, rank);
+  check(dims[0] != dims[1], "rot90: dimension {} is named twice", dims[0]);
+  return dims;
+}
+
+std::vector<TensorType> infer_rot90(const OpView& op) {
+  const Ints dims = plane_of(op.attrs(), op.shape(0));
+  TensorType out = op.type(0);
+  if (quarter_turns(op.attrs()) % 2 == 1) {
+    std::swap(out.shape[static_cast<size_t>(dims[0])], out.shape[static_cast<size_t>(dims[1])]);
+  }
+  return {out};
+}
+
+std::vector<ValueId> decompose_rot90(Builder& b, const Node& node) {
+  ValueId x = node.operands[0];
+  const Ints dims = plane_of(node.attrs, b.shape(x));
+  const int64_t turns = quarter_turns(node.attrs);
+  if (turns == 0) return {b.add("copy", {x})};
+  if (turns == 2) return {b.add("flip", {x}, {{"dims", dims}})};
+  Ints order(b.shape(x).size());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[static_cast<size_t>(dims[0])], order[static_cast<size_t>(dims[1])]);
+  const Ints flipped{turns == 1 ? dims[0] : dims[1]};
+  return {b.add("flip", {b.permute(x, order)}, {{"dims", flipped}})};
+}
+
 // ---- tril, triu
 
 std::vector<TensorType> infer_triangle(const OpView& op) {
@@ -343,6 +381,20 @@ std::vector<OpDef> make_rows() {
        .cpu = run_repeat,
        .samples = {Sample{{reals({2, 3})}, {{"repeats", Ints{2, 1, 3}}}},
                    Sample{{reals({4})}, {{"repeats", Ints{3}}}}}},
+      {.name = "rot90",
+       .operands = "x",
+       .results = "out",
+       .doc = "Quarter turns in the plane of two dimensions.",
+       .kind = Kind::composite,
+       .attrs = {integer("k", 1), ints("dims", {0, 1})},
+       .aten = {{"rot90", "self | k, dims"}},
+       .infer = infer_rot90,
+       .cost = cost_of_copy,
+       .decompose = decompose_rot90,
+       .samples = {Sample{{reals({3, 4})}, {{"k", attr(1)}}},
+                   Sample{{reals({3, 4, 5})}, {{"k", attr(2)}, {"dims", Ints{0, -1}}}},
+                   Sample{{reals({3, 4, 5})}, {{"k", attr(-1)}, {"dims", Ints{2, 1}}}},
+                   Sample{{reals({3, 4})}, {{"k", attr(4)}}}}},
       {.name = "tril",
        .operands = "x",
        .results = "out",

@@ -7,6 +7,7 @@
 
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/scalar_math.h"
+#include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
 
@@ -377,6 +378,15 @@ void run_logsumexp(const KernelCall& call) {
   });
 }
 
+std::vector<TensorType> infer_two_extremes(const OpView& op) {
+  const TensorType type = infer_extreme(op)[0];
+  return {type, type};
+}
+
+std::vector<ValueId> decompose_aminmax(Builder& b, const Node& node) {
+  return {b.add("amin", node.operands, node.attrs), b.add("amax", node.operands, node.attrs)};
+}
+
 // --- rows ---
 
 // Samples with the attributes that the schema knows; a single dimension is the last of the list.
@@ -434,6 +444,20 @@ OpDef reduction(ReduceRow row) {
             .cpu = row.cpu};
   def.samples = reduce_samples(def.attrs, row.types, row.domain);
   return def;
+}
+
+OpDef aminmax(const AttrSchema& attrs) {
+  return {.name = "aminmax",
+          .operands = "self",
+          .results = "min, max",
+          .doc = "smallest and largest element; NaN wins",
+          .kind = Kind::composite,
+          .attrs = attrs,
+          .aten = {{"aminmax", "self | dim, keepdim"}},
+          .infer = infer_two_extremes,
+          .cost = reduction_cost,
+          .decompose = decompose_aminmax,
+          .samples = reduce_samples(attrs, Types::all)};
 }
 
 std::vector<OpDef> make_rows() {
@@ -495,6 +519,7 @@ std::vector<OpDef> make_rows() {
                  {{"amin", along}, {"min", whole}},
                  infer_extreme,
                  run_extreme<-1>}),
+      aminmax(list),
       reduction({"max",
                  "values, indices",
                  "largest elements along a dimension and where they are first",

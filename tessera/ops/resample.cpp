@@ -22,57 +22,67 @@ void check_floating(const TensorType& type, std::string_view what) {
         name_of(type.dtype));
 }
 
-// ---- Resizing of [batch, channels, height, width]
+// ---- Resizing of [batch, channels, spatial...]
 
-enum class Mode { nearest, bilinear };
+enum class Mode { nearest, nearest_exact, linear, cubic };
 
-// The factors the user gave, in either of ATen's two forms; 0 where there is none.
-double scale_of(const Attrs& attrs, size_t d) {
+// ATen's names for the factors the user gave, outermost dimension first.
+std::vector<std::string> scale_names(size_t dims) {
+  if (dims == 1) return {"scales"};
+  if (dims == 2) return {"scales_h", "scales_w"};
+  return {"scales_d", "scales_h", "scales_w"};
+}
+
+// The factor in either of ATen's two forms; 0 where there is none.
+double scale_of(const Attrs& attrs, size_t dims, size_t d) {
   if (attrs.has("scale_factors")) return attrs.numbers("scale_factors").at(d);
-  const std::string_view name = d == 0 ? "scales_h" : "scales_w";
+  const std::string name = scale_names(dims)[d];
   return attrs.has(name) ? attrs.number(name) : 0;
 }
 
-Shape resized(const Shape& input, const Attrs& attrs) {
-  check(input.size() == 4, "resizing: wanted [batch, channels, height, width], got shape {}",
+Shape resized(const Shape& input, size_t dims, const Attrs& attrs) {
+  check(input.size() == dims + 2,
+        "resizing: wanted a batch, channels and {} spatial dimensions, got shape {}", dims,
         to_string(input));
   const bool has_size = attrs.has("output_size");
   check(has_size || attrs.has("scale_factors"), "resizing: needs output_size or scale_factors");
-  if (has_size) {
-    check(attrs.integers("output_size").size() == 2, "resizing: output_size needs 2 values");
-  }
-  check(!attrs.has("scale_factors") || attrs.numbers("scale_factors").size() == 2,
-        "resizing: scale_factors needs 2 values");
+  check(!has_size || attrs.integers("output_size").size() == dims,
+        "resizing: output_size needs {} values", dims);
+  check(!attrs.has("scale_factors") || attrs.numbers("scale_factors").size() == dims,
+        "resizing: scale_factors needs {} values", dims);
   Shape out = input;
-  for (size_t d = 0; d < 2; ++d) {
-    out[2 + d] = has_size
-                     ? attrs.integers("output_size")[d]
-                     : static_cast<int64_t>(static_cast<double>(input[2 + d]) * scale_of(attrs, d));
-    check(out[2 + d] > 0 && input[2 + d] > 0, "resizing: from shape {} to size {}",
-          to_string(input), out[2 + d]);
+  for (size_t d = 0; d < dims; ++d) {
+    int64_t& size = out[2 + d];
+    size = has_size ? attrs.integers("output_size")[d]
+                    : static_cast<int64_t>(static_cast<double>(size) * scale_of(attrs, dims, d));
+    check(size > 0 && input[2 + d] > 0, "resizing: from shape {} to size {}", to_string(input),
+          size);
   }
   return out;
 }
 
 template <Mode mode>
-std::vector<kernels::Taps> resizing_taps(std::span<const int64_t> small,
-                                         std::span<const int64_t> large, const Attrs& attrs) {
+std::vector<kernels::Taps> resizing_taps(std::span<const int64_t> from, std::span<const int64_t> to,
+                                         const Attrs& attrs) {
+  const size_t dims = from.size() - 2;
   std::vector<kernels::Taps> taps;
-  for (size_t d = 0; d < 2; ++d) {
-    const double scale = scale_of(attrs, d);
-    if constexpr (mode == Mode::nearest) {
-      taps.push_back(kernels::nearest_taps(small[2 + d], large[2 + d], scale));
-    } else {
-      taps.push_back(
-          kernels::linear_taps(small[2 + d], large[2 + d], scale, attrs.flag("align_corners")));
-    }
+  for (size_t d = 0; d < dims; ++d) {
+    const double scale = scale_of(attrs, dims, d);
+    const auto make = [&](auto taps_of, auto... more) {
+      taps.push_back(taps_of(from[2 + d], to[2 + d], scale, more...));
+    };
+    if constexpr (mode == Mode::nearest) make(kernels::nearest_taps);
+    if constexpr (mode == Mode::nearest_exact) make(kernels::nearest_centre_taps);
+    if constexpr (mode == Mode::linear) make(kernels::linear_taps, attrs.flag("align_corners"));
+    if constexpr (mode == Mode::cubic) make(kernels::cubic_taps, attrs.flag("align_corners"));
   }
   return taps;
 }
 
+template <size_t dims>
 std::vector<TensorType> infer_resize(const OpView& op) {
   check_floating(op.type(0), "resizing");
-  return {{op.type(0).dtype, resized(op.shape(0), op.attrs())}};
+  return {{op.type(0).dtype, resized(op.shape(0), dims, op.attrs())}};
 }
 
 template <Mode mode>
@@ -82,9 +92,10 @@ void run_resize(const KernelCall& call) {
   kernels::resample(x, resizing_taps<mode>(x.sizes, out.sizes, call.attrs), out, call.pool);
 }
 
+template <size_t dims>
 std::vector<TensorType> infer_resize_backward(const OpView& op) {
   const Shape& input = op.attrs().integers("input_size");
-  check(resized(input, op.attrs()) == op.shape(0),
+  check(resized(input, dims, op.attrs()) == op.shape(0),
         "resizing: a gradient of shape {} does not belong to an input of shape {}",
         to_string(op.shape(0)), to_string(input));
   return {{op.type(0).dtype, input}};
@@ -225,36 +236,60 @@ std::vector<ValueId> decompose_unshuffle(Builder& b, const Node& node) {
 
 // ---- Rows
 
-template <Mode mode>
-void add_resizing(std::vector<OpDef>& rows) {
-  const bool linear = mode == Mode::bilinear;
-  const std::string name = linear ? "upsample_bilinear2d" : "upsample_nearest2d";
-  const std::string align = linear ? ", align_corners" : "";
-  AttrSchema sizes = {maybe(ints("output_size")), maybe(numbers("scale_factors")),
-                      maybe(number("scales_h")), maybe(number("scales_w"))};
-  if (linear) sizes.push_back(flag("align_corners", false));
+template <Mode mode, size_t dims>
+void add_resizing(std::vector<OpDef>& rows, const std::string& name) {
+  constexpr bool aligns = mode == Mode::linear || mode == Mode::cubic;
+  const std::string align = aligns ? ", align_corners" : "";
+  AttrSchema sizes = {maybe(ints("output_size")), maybe(numbers("scale_factors"))};
+  std::string scales;
+  for (const std::string& scale : scale_names(dims)) {
+    sizes.push_back(maybe(number(scale)));
+    scales += ", " + scale;
+  }
+  if (aligns) sizes.push_back(flag("align_corners", false));
   AttrSchema backward_sizes = sizes;
   backward_sizes.push_back(ints("input_size"));
-  const Attrs to_size = {{"output_size", Ints{7, 9}}};
-  const Attrs by_scale = {{"output_size", Ints{9, 8}}, {"scales_h", 2.25}, {"scales_w", 1.6}};
+
+  const auto last = [](const Shape& shape) {
+    return Shape(shape.end() - static_cast<std::ptrdiff_t>(dims), shape.end());
+  };
+  const auto batch = [](Shape shape) {
+    shape.insert(shape.begin(), {2, 3});
+    return shape;
+  };
+  const Shape small = last({3, 4, 5});
+  const Shape large = last({5, 7, 9});
+  const Attrs to_size = {{"output_size", large}};
+  Attrs by_scale = {{"output_size", last({4, 9, 8})}};
+  const std::vector<double> factors = {1.5, 2.25, 1.6};
+  for (size_t d = 0; d < dims; ++d) by_scale.set(scale_names(dims)[d], factors[3 - dims + d]);
+  const Attrs by_factors = {
+      {"scale_factors",
+       std::vector<double>(factors.end() - static_cast<std::ptrdiff_t>(dims), factors.end())}};
+  const Attrs smaller = {{"output_size", last({2, 3, 3})}};
   Attrs back = to_size;
-  back.set("input_size", Ints{2, 3, 4, 5});
+  back.set("input_size", batch(small));
   Attrs aligned = back;
-  if (linear) aligned.set("align_corners", true);
-  rows.push_back({.name = name,
-                  .operands = "input",
-                  .results = "out",
-                  .doc = linear ? "Images resized by linear interpolation."
-                                : "Images resized by repeating the nearest pixel.",
-                  .kind = Kind::gather,
-                  .attrs = sizes,
-                  .aten = {{name + ".vec", "input | output_size" + align + ", scale_factors"},
-                           {name, "self | output_size" + align + ", scales_h, scales_w"}},
-                  .infer = infer_resize,
-                  .cost = cost_of_resampling,
-                  .cpu = run_resize<mode>,
-                  .samples = {Sample{{reals({2, 3, 4, 5})}, to_size},
-                              Sample{{reals({2, 3, 4, 5})}, by_scale}}});
+  Attrs aligned_forward = to_size;
+  if (aligns) aligned.set("align_corners", true);
+  if (aligns) aligned_forward.set("align_corners", true);
+  rows.push_back(
+      {.name = name,
+       .operands = "input",
+       .results = "out",
+       .doc = aligns ? "Images resized by interpolation."
+                     : "Images resized by repeating the nearest pixel.",
+       .kind = Kind::gather,
+       .attrs = sizes,
+       .aten = {{name + ".vec", "input | output_size" + align + ", scale_factors"},
+                {name, "self | output_size" + align + scales}},
+       .infer = infer_resize<dims>,
+       .cost = cost_of_resampling,
+       .cpu = run_resize<mode>,
+       .samples = {Sample{{reals(batch(small))}, to_size}, Sample{{reals(batch(small))}, by_scale},
+                   Sample{{reals(batch(small))}, by_factors},
+                   Sample{{reals(batch(small))}, smaller},
+                   Sample{{reals(batch(small))}, aligned_forward}}});
   rows.push_back(
       {.name = name + "_backward",
        .operands = "grad_output",
@@ -264,12 +299,11 @@ void add_resizing(std::vector<OpDef>& rows) {
        .attrs = backward_sizes,
        .aten = {{name + "_backward.vec",
                  "grad_output | output_size, input_size" + align + ", scale_factors"},
-                {name + "_backward",
-                 "grad_output | output_size, input_size" + align + ", scales_h, scales_w"}},
-       .infer = infer_resize_backward,
+                {name + "_backward", "grad_output | output_size, input_size" + align + scales}},
+       .infer = infer_resize_backward<dims>,
        .cost = cost_of_resampling,
        .cpu = run_resize_backward<mode>,
-       .samples = {Sample{{reals({2, 3, 7, 9})}, back}, Sample{{reals({2, 3, 7, 9})}, aligned}}});
+       .samples = {Sample{{reals(batch(large))}, back}, Sample{{reals(batch(large))}, aligned}}});
 }
 
 template <Border border, size_t dims>
@@ -312,10 +346,19 @@ void add_padding(std::vector<OpDef>& rows) {
 
 std::vector<OpDef> make_rows() {
   std::vector<OpDef> rows;
-  add_resizing<Mode::nearest>(rows);
-  add_resizing<Mode::bilinear>(rows);
+  add_resizing<Mode::nearest, 1>(rows, "upsample_nearest1d");
+  add_resizing<Mode::nearest, 2>(rows, "upsample_nearest2d");
+  add_resizing<Mode::nearest, 3>(rows, "upsample_nearest3d");
+  add_resizing<Mode::nearest_exact, 1>(rows, "_upsample_nearest_exact1d");
+  add_resizing<Mode::nearest_exact, 2>(rows, "_upsample_nearest_exact2d");
+  add_resizing<Mode::nearest_exact, 3>(rows, "_upsample_nearest_exact3d");
+  add_resizing<Mode::linear, 1>(rows, "upsample_linear1d");
+  add_resizing<Mode::linear, 2>(rows, "upsample_bilinear2d");
+  add_resizing<Mode::linear, 3>(rows, "upsample_trilinear3d");
+  add_resizing<Mode::cubic, 2>(rows, "upsample_bicubic2d");
   add_padding<Border::reflect, 1>(rows);
   add_padding<Border::reflect, 2>(rows);
+  add_padding<Border::reflect, 3>(rows);
   add_padding<Border::replicate, 1>(rows);
   add_padding<Border::replicate, 2>(rows);
   add_padding<Border::replicate, 3>(rows);

@@ -2,7 +2,6 @@
 // and constants.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/base/geometry.h"
@@ -123,73 +122,12 @@ void run_constant(const KernelCall& call) {
   if (!data->empty()) std::memcpy(call.outputs[0].data, data->data(), data->size());
 }
 
-// ---- slice_backward, select_backward
-
-// Where a slice lies in the tensor it was taken from, row-major.
-Geometry slice_window(const Shape& sizes, int64_t dim, int64_t start, int64_t end, int64_t step) {
-  check(step > 0, "a slice's step must be positive, got {}", step);
-  const auto d = static_cast<size_t>(wrap_dim(dim, static_cast<int64_t>(sizes.size())));
-  check(d < sizes.size(), "a scalar has no dimension to slice");
-  const int64_t size = sizes[d];
-  const auto wrapped = [&](int64_t i) {
-    return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
-  };
-  start = wrapped(start);
-  end = std::max(start, wrapped(end));
-  Geometry window = dense(sizes);
-  window.shape[d] = (end - start + step - 1) / step;
-  window.offset = start * window.strides[d];
-  window.strides[d] *= step;
-  return window;
-}
-
-Geometry slice_window(const Attrs& attrs) {
-  return slice_window(attrs.integers("input_sizes"), attrs.integer("dim"), attrs.integer("start"),
-                      attrs.integer("end"), attrs.integer("step"));
-}
-
-Geometry select_window(const Attrs& attrs) {
-  const auto& sizes = attrs.integers("input_sizes");
-  const int64_t dim = wrap_dim(attrs.integer("dim"), static_cast<int64_t>(sizes.size()));
-  check(!sizes.empty(), "a scalar has no dimension to select from");
-  const int64_t size = sizes[static_cast<size_t>(dim)];
-  int64_t index = attrs.integer("index");
-  check(index >= -size && index < size, "index {} is outside dimension {} of size {}", index, dim,
-        size);
-  if (index < 0) index += size;
-  Geometry window = slice_window(sizes, dim, index, index + 1, 1);
-  window.shape.erase(window.shape.begin() + dim);
-  window.strides.erase(window.strides.begin() + dim);
-  return window;
-}
-
-template <Geometry (*window_of)(const Attrs&)>
-std::vector<TensorType> infer_window_backward(const OpView& op) {
-  const Geometry window = window_of(op.attrs());
-  check(window.shape == op.shape(0), "a gradient of shape {} does not fit a window of shape {}",
-        to_string(op.shape(0)), to_string(window.shape));
-  return {{op.type(0).dtype, op.attrs().integers("input_sizes")}};
-}
-
-template <Geometry (*window_of)(const Attrs&)>
-std::vector<ValueId> decompose_window_backward(Builder& b, const Node& node) {
-  const ValueId grad = node.operands[0];
-  const Geometry window = window_of(node.attrs);
-  const ValueId zeros = b.add("fill", {},
-                              {{"shape", node.attrs.integers("input_sizes")},
-                               {"value", 0.0},
-                               {"dtype", b.type(grad).dtype}});
-  return {
-      b.add("write_view", {zeros, grad}, {{"strides", window.strides}, {"offset", window.offset}})};
-}
-
 Blob sample_bytes(size_t count) {
   return std::make_shared<const std::vector<std::byte>>(count, std::byte{1});
 }
 
 std::vector<OpDef> make_rows() {
   const AttrSpec dtype = data_type("dtype");
-  constexpr int64_t to_the_end = std::numeric_limits<int64_t>::max();
   return {
       {.name = "view",
        .operands = "x",
@@ -253,42 +191,6 @@ std::vector<OpDef> make_rows() {
        .cpu = run_constant,
        .samples = {Sample{
            {}, {{"shape", Ints{2, 3}}, {"dtype", DType::i32}, {"data", sample_bytes(24)}}}}},
-      {.name = "slice_backward",
-       .operands = "grad_output",
-       .results = "grad_input",
-       .doc = "A slice's gradient at its place in zeros.",
-       .kind = Kind::composite,
-       .attrs = {ints("input_sizes"), integer("dim"), integer("start"), integer("end"),
-                 integer("step")},
-       .aten = {{"slice_backward", "grad_output | input_sizes, dim, start, end, step"}},
-       .infer = infer_window_backward<slice_window>,
-       .cost = cost_of_copy,
-       .decompose = decompose_window_backward<slice_window>,
-       .samples = {Sample{{reals({4, 2})},
-                          {{"input_sizes", Ints{4, 6}},
-                           {"dim", attr(1)},
-                           {"start", attr(1)},
-                           {"end", attr(5)},
-                           {"step", attr(2)}}},
-                   Sample{{reals({2, 6})},
-                          {{"input_sizes", Ints{4, 6}},
-                           {"dim", attr(-2)},
-                           {"start", attr(-2)},
-                           {"end", to_the_end},
-                           {"step", attr(1)}}}}},
-      {.name = "select_backward",
-       .operands = "grad_output",
-       .results = "grad_input",
-       .doc = "The gradient of one index of a dimension at its place in zeros.",
-       .kind = Kind::composite,
-       .attrs = {ints("input_sizes"), integer("dim"), integer("index")},
-       .aten = {{"select_backward", "grad_output | input_sizes, dim, index"}},
-       .infer = infer_window_backward<select_window>,
-       .cost = cost_of_copy,
-       .decompose = decompose_window_backward<select_window>,
-       .samples = {Sample{
-           {reals({4, 5})},
-           {{"input_sizes", Ints{4, 3, 5}}, {"dim", attr(1)}, {"index", attr(-1)}}}}},
   };
 }
 

@@ -117,6 +117,15 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   namespace forms = tessera::static_forms;
   library.impl("max", &tessera::Instead<&forms::max>::call);
   library.impl("min", &tessera::Instead<&forms::min>::call);
+  library.impl("median", &tessera::Instead<&forms::median>::call);
+  library.impl("nanmedian", &tessera::Instead<&forms::nanmedian>::call);
+  library.impl("prod", &tessera::Instead<&forms::prod>::call);
+  library.impl("prod.dim_int", &tessera::Instead<&forms::prod_along>::call);
+  library.impl("cumprod", &tessera::Instead<&forms::cumprod>::call);
+  library.impl("masked_fill.Tensor", &tessera::Instead<&forms::masked_fill>::call);
+  library.impl("masked_fill_.Tensor", &tessera::Instead<&forms::masked_fill_>::call);
+  library.impl("masked_scatter", &tessera::Instead<&forms::masked_scatter>::call);
+  library.impl("masked_scatter_", &tessera::Instead<&forms::masked_scatter_>::call);
   library.impl("one_hot", &tessera::Instead<&forms::one_hot>::call);
   library.impl("_pack_padded_sequence", &tessera::Instead<&forms::pack_padded_sequence>::call);
   library.impl("_nested_tensor_from_mask_left_aligned",

@@ -1,6 +1,7 @@
 #include "tessera/torch/static_forms.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
 
@@ -8,10 +9,146 @@
 #include "tessera/torch/dispatch.h"
 
 namespace tessera::static_forms {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+bool is_differentiated(const at::Tensor& x) {
+  return at::GradMode::is_enabled() && x.requires_grad() && x.is_floating_point();
+}
+
+// At each element the product of all before it along the dimension.
+at::Tensor product_before(const at::Tensor& x, int64_t dim) {
+  const int64_t size = x.size(dim);
+  const at::Tensor ones = at::ones_like(x.narrow(dim, 0, 1));
+  if (size == 1) return ones;
+  return at::cat({ones, x.narrow(dim, 0, size - 1).cumprod(dim)}, dim);
+}
+
+struct Product : torch::autograd::Function<Product> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim) {
+    context->save_for_backward({x});
+    context->saved_data["dim"] = dim;
+    return x.prod(dim);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const int64_t dim = context->saved_data["dim"].toInt();
+    if (x.numel() == 0) return {at::zeros_like(x), at::Tensor()};
+    const at::Tensor after = product_before(x.flip(dim), dim).flip(dim);
+    return {grads[0].unsqueeze(dim) * product_before(x, dim) * after, at::Tensor()};
+  }
+};
+
+at::Tensor sum_from_the_end(const at::Tensor& x, int64_t dim) {
+  return x.flip(dim).cumsum(dim).flip(dim);
+}
+
+// A running product is zero from the first zero on. Elements before that zero divide their part
+// out; the zero itself stands for one; what comes later changes nothing.
+struct RunningProduct : torch::autograd::Function<RunningProduct> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim) {
+    const at::Tensor result = x.cumprod(dim);
+    context->save_for_backward({x, result});
+    context->saved_data["dim"] = dim;
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const at::Tensor result = context->get_saved_variables()[1];
+    const int64_t dim = context->saved_data["dim"].toInt();
+    const at::Tensor is_zero = x.eq(0);
+    const at::Tensor zeros_so_far = is_zero.to(at::kInt).cumsum(dim);
+    const at::Tensor is_first_zero = is_zero.logical_and(zeros_so_far.eq(1));
+    const at::Tensor ones = at::ones_like(x);
+    const at::Tensor before =
+        sum_from_the_end(grads[0] * result, dim) / at::where(is_zero, ones, x);
+    const at::Tensor without_zero = at::where(is_first_zero, ones, x).cumprod(dim);
+    const at::Tensor at_zero = sum_from_the_end(grads[0] * without_zero, dim);
+    const at::Tensor later = at::zeros_like(x);
+    return {at::where(zeros_so_far.eq(0), before, at::where(is_first_zero, at_zero, later)),
+            at::Tensor()};
+  }
+};
+
+// The gradient is shared among all elements equal to the median.
+struct Median : torch::autograd::Function<Median> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, bool skip_nan) {
+    const at::Tensor result = skip_nan ? x.nanmedian() : x.median();
+    context->save_for_backward({x, result});
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const at::Tensor result = context->get_saved_variables()[1];
+    const at::Tensor both_nan = x.isnan().logical_and(result.isnan());
+    const at::Tensor share = x.eq(result).logical_or(both_nan).to(x.scalar_type());
+    return {grads[0] * share / share.sum(), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 at::Tensor max(const at::Tensor& self) { return self.amax(); }
 
 at::Tensor min(const at::Tensor& self) { return self.amin(); }
+
+at::Tensor median(const at::Tensor& self) {
+  return is_differentiated(self) ? Median::apply(self, false) : self.median();
+}
+
+at::Tensor nanmedian(const at::Tensor& self) {
+  return is_differentiated(self) ? Median::apply(self, true) : self.nanmedian();
+}
+
+at::Tensor prod(const at::Tensor& self, c10::optional<at::ScalarType> dtype) {
+  const at::Tensor x = dtype ? self.to(*dtype) : self;
+  return is_differentiated(x) ? Product::apply(x.reshape({-1}), 0) : self.prod(dtype);
+}
+
+at::Tensor prod_along(const at::Tensor& self, int64_t dim, bool keepdim,
+                      c10::optional<at::ScalarType> dtype) {
+  const at::Tensor x = dtype ? self.to(*dtype) : self;
+  if (!is_differentiated(x)) return self.prod(dim, keepdim, dtype);
+  if (x.dim() == 0) return x.clone();
+  const int64_t wrapped = at::maybe_wrap_dim(dim, x.dim());
+  const at::Tensor result = Product::apply(x, wrapped);
+  return keepdim ? result.unsqueeze(wrapped) : result;
+}
+
+at::Tensor cumprod(const at::Tensor& self, int64_t dim, c10::optional<at::ScalarType> dtype) {
+  const at::Tensor x = dtype ? self.to(*dtype) : self;
+  if (!is_differentiated(x)) return self.cumprod(dim, dtype);
+  return x.dim() == 0 ? x.clone() : RunningProduct::apply(x, at::maybe_wrap_dim(dim, x.dim()));
+}
+
+at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
+  if (!is_differentiated(value)) return self.masked_fill(mask, value);
+  return at::where(mask, value.to(self.scalar_type()), self);
+}
+
+at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
+  if (!is_differentiated(value)) return self.masked_fill_(mask, value);
+  return self.copy_(at::where(mask, value.to(self.scalar_type()), self));
+}
+
+at::Tensor masked_scatter(const at::Tensor& self, const at::Tensor& mask,
+                          const at::Tensor& source) {
+  if (source.numel() == 0) return self.masked_scatter(mask, source);
+  const std::vector<at::Tensor> both = at::broadcast_tensors({self, mask});
+  // How many elements the mask has covered before: the place in the source.
+  const at::Tensor place = both[1].flatten().to(at::kLong).cumsum(0) - 1;
+  const at::Tensor values = source.flatten().index_select(0, place.clamp_min(0));
+  return at::where(both[1], values.view(both[1].sizes()), both[0]);
+}
+
+at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  return self.copy_(static_forms::masked_scatter(self, mask, source));
+}
 
 at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
   check(count > 0,
