@@ -376,7 +376,7 @@ void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool) {
       if constexpr (std::is_same_v<T, float>) {
         to[i] /= static_cast<float>(count);
       } else if constexpr (!std::is_same_v<T, bool>) {
-        to[i] = static_cast<T>(to[i] / count);
+        to[i] = static_cast<T>(divide_flooring<int32_t>(to[i], count));
       }
     }
   });

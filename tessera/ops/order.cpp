@@ -256,7 +256,7 @@ std::vector<OpDef> make_rows() {
        .cpu = run_search,
        .samples = {Sample{{integers({5}, {0, 1}), integers({3, 4}, {-1, 3})}},
                    Sample{{integers({2, 5}, {1, 2}), integers({2, 4}, {0, 4})}, {{"right", true}}},
-                   Sample{{reals({6}, {1, 1}), reals({})}}}},
+                   Sample{{reals({6}, {1, 1}), reals({}, {0, 2})}}}},
       {.name = "isin",
        .operands = "elements, test_elements",
        .results = "out",

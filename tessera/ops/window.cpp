@@ -103,11 +103,6 @@ Geometry diagonal_of(const Shape& sizes, const Attrs& attrs) {
                          attrs.integer("dim2"));
 }
 
-Geometry strided_of(const Shape&, const Attrs& attrs) {
-  const int64_t offset = attrs.has("storage_offset") ? attrs.integer("storage_offset") : 0;
-  return {attrs.integers("size"), attrs.integers("stride"), offset};
-}
-
 ValueId view_of(Builder& b, ValueId x, const Geometry& window) {
   return b.view(x, window.shape, window.strides, window.offset);
 }
@@ -318,12 +313,6 @@ std::vector<OpDef> make_rows() {
       window_scatter("diagonal_scatter", "self with a diagonal written into it.", diagonal,
                      "offset, dim1, dim2", infer_write<diagonal_of>, decompose_write<diagonal_of>,
                      {Sample{{reals({5, 3, 4}), reals({3, 4})}, lower}}),
-      window_scatter(
-          "as_strided_scatter", "self with a strided window written into it.",
-          {ints("size"), ints("stride"), maybe(integer("storage_offset"))},
-          "size, stride, storage_offset", infer_write<strided_of>, decompose_write<strided_of>,
-          {Sample{{reals({4, 6}), reals({2, 3})},
-                  {{"size", Ints{2, 3}}, {"stride", Ints{6, 2}}, {"storage_offset", attr(1)}}}}),
       composite(
           {"narrow_copy",
            "self",

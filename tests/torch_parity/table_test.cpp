@@ -65,12 +65,10 @@ std::vector<at::Tensor> in_double(const std::vector<at::Tensor>& tensors) {
 
 using Names = std::set<std::string>;
 
-// PyTorch's own derivatives look at values here, which no static program can, or read memory that
-// nobody wrote (as_strided_scatter).
+// PyTorch's own derivatives look at values here, which no static program can.
 bool has_no_derivative(const AtenSpelling& spelling, const Sample& sample) {
-  static const Names overloads = {"index_fill.int_Tensor", "as_strided_scatter"};
   const Attr* reduce = sample.attrs.find("reduce");
-  return overloads.contains(spelling.overload) ||
+  return spelling.overload == "index_fill.int_Tensor" ||
          (reduce && std::get<std::string>(*reduce) == "prod");
 }
 
