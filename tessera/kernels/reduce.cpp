@@ -32,7 +32,8 @@ ReducePlan plan_reduction(const TensorView& input, std::span<const int64_t> dims
     plan.results_per_piece = piece_elements / std::max<int64_t>(plan.folded_per_piece, 1);
   } else {
     plan.results_per_piece = std::min(plan.results, detail::reduce_columns);
-    const int64_t rows = std::max<int64_t>(1, longest_uncut_fold / plan.results_per_piece);
+    const int64_t columns = std::max<int64_t>(1, plan.results_per_piece);
+    const int64_t rows = std::max<int64_t>(1, longest_uncut_fold / columns);
     plan.folded_per_piece = std::min(plan.folded, rows);
   }
   plan.folded_per_piece = std::max<int64_t>(plan.folded_per_piece, 1);

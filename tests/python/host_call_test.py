@@ -43,7 +43,7 @@ def cholesky(self, y):
 
 
 def special_functions(self, y):
-    return torch.special.i0(y) + torch.lgamma(y.abs() + 1) + torch.digamma(y.abs() + 1)
+    return torch.igamma(torch.ones_like(y), y.abs() + 1) + torch.linalg.matrix_exp(y)
 
 
 def grid_sample(self, y):
@@ -52,20 +52,21 @@ def grid_sample(self, y):
 
 
 def in_place(self, y):
-    y = y.clamp(-0.9, 0.9).clone()
-    y[:, 1].erfinv_()
-    return y.mul_(2)
+    y = y.abs() + 1
+    z = torch.ones_like(y)
+    z[:, 1].igamma_(y.detach()[:, 2])
+    return y.mul_(2) + z
 
 
 def buffer_in_place(self, y):
     self.seen.add_(1)
-    self.seen.lgamma_()
+    self.seen.igamma_(self.seen + 0.5)
     return y + self.seen
 
 
 def integer_arguments(self, y):
-    values, places = torch.mode(torch.round(y * 4).detach(), dim=1)
-    return y.gather(1, places.unsqueeze(1)) + values.unsqueeze(1)
+    factors, pivots = torch.linalg.lu_factor(y.detach())
+    return y + torch.lu_unpack(factors, pivots)[0] + pivots.long().unsqueeze(1)
 
 
 def solve(self, y):
@@ -133,7 +134,7 @@ def test_the_log_names_them():
     program = (
         "import torch, poptorch\n"
         "class M(torch.nn.Module):\n"
-        "    def forward(self, x): return torch.lgamma(x)\n"
+        "    def forward(self, x): return torch.special.bessel_j0(x)\n"
         "m = poptorch.inferenceModel(M())\n"
         "m(torch.ones(2)); m.destroy()\n"
     )
@@ -144,8 +145,8 @@ def test_the_log_names_them():
         env={**__import__("os").environ, "POPTORCH_LOG_LEVEL": "INFO"},
     )
     assert run.returncode == 0, run.stderr
-    assert "not native: aten::lgamma runs PyTorch's own kernel, 1 node" in run.stderr
-    assert "aten::lgamma ran 1 times" in run.stderr
+    assert "not native: aten::special_bessel_j0 runs PyTorch's own kernel, 1 node" in run.stderr
+    assert "aten::special_bessel_j0 ran 1 times" in run.stderr
 
 
 class Draws(nn.Module):
