@@ -32,7 +32,7 @@ TensorType loss_type(const OpView& op, size_t input, bool batched) {
   const TensorType& x = op.type(input);
   check(x.shape.size() <= 2 && is_floating(x.dtype),
         "a margin loss wants floating point of shape [batch, classes], got {}", to_string(x));
-  return {x.dtype, reduction == none && batched ? Shape{x.shape[0]} : Shape{}};
+  return {x.dtype, reduction == none && batched ? Shape{Scores(x.shape).batch} : Shape{}};
 }
 
 Cost cost_of_margins(const OpView& op, std::span<const TensorType>) {
@@ -111,7 +111,8 @@ void for_each_miss(const KernelCall& call, size_t input, const Visit& visit) {
     double weight = 1.0 / static_cast<double>(scores.classes);
     if (call.has_input(input + 2)) {
       const TensorView& weights = call.inputs[input + 2];
-      weight *= static_cast<double>(weights.as<float>()[right * weights.strides[0]]);
+      const int64_t stride = weights.rank() == 0 ? 0 : weights.strides[0];
+      weight *= static_cast<double>(weights.as<float>()[right * stride]);
     }
     for (int64_t j = 0; j < scores.classes; ++j) {
       const double miss = margin - static_cast<double>(row[right]) + static_cast<double>(row[j]);

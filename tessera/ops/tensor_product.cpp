@@ -125,6 +125,13 @@ std::vector<ValueId> decompose_trilinear(Builder& b, const Node& node) {
     const Ints& places = node.attrs.integers("expand" + std::to_string(i + 1));
     parts.push_back(b.reshape(node.operands[i], with_ones(b.shape(node.operands[i]), places)));
   }
+  const Shape space = broadcast(broadcast(b.shape(parts[0]), b.shape(parts[1])), b.shape(parts[2]));
+  if (numel(space) == 0) {  // sums of nothing
+    return {b.add("fill", {},
+                  {{"shape", without(space, node.attrs.integers("sumdim"))},
+                   {"value", 0.0},
+                   {"dtype", b.type(parts[0]).dtype}})};
+  }
   // What the third tensor does not have is summed with the first two: nothing large is made.
   Ints early, late;
   for (const int64_t dim : node.attrs.integers("sumdim")) {

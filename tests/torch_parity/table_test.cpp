@@ -350,9 +350,23 @@ TEST_P(Table, MeetsOddValues) {
   }
 }
 
+// PyTorch crashes there, reads memory that nobody wrote, or gives shapes that its own rules
+// exclude.
+const Names nothing_undefined = {"aminmax",
+                                 "convolution",
+                                 "batch_norm",
+                                 "batch_norm_backward",
+                                 "weight_norm",
+                                 "weight_norm_backward",
+                                 "multi_margin_loss",
+                                 "multilabel_margin_loss_forward",
+                                 "multilabel_margin_loss_backward",
+                                 "embedding_bag_backward",
+                                 "embedding_bag_weights_backward"};
+
 TEST_P(Table, TakesScalarsAndEmptyTensors) {
   const OpDef& row = *GetParam();
-  if (row.traits.reads_random_state) return;
+  if (row.traits.reads_random_state || nothing_undefined.contains(row.name)) return;
   for (const Sample& sample : small_samples(row)) {
     if (sample.operands.empty()) continue;
     Sample scalars = sample;
