@@ -42,6 +42,25 @@ void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (Recorder* recorder = current.load()) recorder->mark_loss(stack->back().toTensor());
 }
 
+// In C++ the "batchmean" of PyTorch's kl_div is a sum, divided by the batch outside of the
+// operator: the quotient is the loss.
+void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const at::Tensor input = torch::jit::peek(*stack, 0, 4).toTensor();
+  const bool sum = torch::jit::peek(*stack, 2, 4).toInt() == at::Reduction::Sum;
+  call_loss(op, stack);
+  Recorder* recorder = current.load();
+  if (recorder && sum && input.dim() > 0) recorder->expect_batch_mean(input.size(0));
+}
+
+at::Tensor divide(const at::Tensor& self, const at::Tensor& other) {
+  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+  at::Tensor quotient = at::div(self, other);
+  const NotRecorded quiet;
+  Recorder* recorder = current.load();
+  if (recorder && recorder->makes_batch_mean(self, other)) recorder->mark_loss(quotient);
+  return quotient;
+}
+
 // Calls a static form instead of the operator. What it calls in turn is not looked at again.
 template <auto form>
 struct Instead;
@@ -78,7 +97,6 @@ constexpr const char* losses[] = {"l1_loss",
                                   "nll_loss2d",
                                   "binary_cross_entropy",
                                   "binary_cross_entropy_with_logits",
-                                  "kl_div",
                                   "poisson_nll_loss",
                                   "hinge_embedding_loss",
                                   "smooth_l1_loss",
@@ -114,6 +132,8 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   for (const char* loss : tessera::losses) {
     library.impl(loss, torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
   }
+  library.impl("kl_div", torch::CppFunction::makeFromBoxedFunction<&tessera::call_kl_div>());
+  library.impl("div.Tensor", &tessera::divide);
   namespace forms = tessera::static_forms;
   library.impl("max", &tessera::Instead<&forms::max>::call);
   library.impl("min", &tessera::Instead<&forms::min>::call);

@@ -542,6 +542,14 @@ void Recorder::mark_loss(const at::Tensor& loss) {
   losses_.push_back({loss, read(loss), provenance_.origin()});
 }
 
+bool Recorder::makes_batch_mean(const at::Tensor& dividend, const at::Tensor& divisor) const {
+  if (losses_.empty() || !losses_.back().batch || !losses_.back().tensor.is_same(dividend)) {
+    return false;
+  }
+  return divisor.unsafeGetTensorImpl()->is_wrapped_number() &&
+         divisor.item<double>() == static_cast<double>(*losses_.back().batch);
+}
+
 void Recorder::finish_states() {
   for (const auto& [named, kind] : named_) {
     if (versions_.untouched(named.tensor)) continue;

@@ -414,6 +414,30 @@ TEST(Models, NodesCarryTheUsersModule) {
   EXPECT_EQ(paths["sigmoid"], (Paths{"", ""}));  // which of two, the stack does not tell
 }
 
+struct DivergenceImpl : nn::Module {
+  nn::Linear fc{6, 4};
+  DivergenceImpl() { register_module("fc", fc); }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& target) {
+    namespace F = torch::nn::functional;
+    return F::kl_div(torch::log_softmax(fc(x), 1), torch::softmax(target, 1),
+                     F::KLDivFuncOptions().reduction(torch::kBatchMean));
+  }
+};
+TORCH_MODULE(Divergence);
+
+TEST(Models, TheBatchMeanOfADivergenceIsTheLoss) {
+  torch::manual_seed(4);
+  Divergence module, reference = copy_of(module);
+  const auto x = torch::randn({8, 6}), target = torch::randn({8, 4});
+  auto training = trainingModel(module, {}, optim::SGD(module->parameters(), {.lr = 0.5}));
+  const at::Tensor loss = training(x, target);
+  const at::Tensor expected = reference->forward(x, target);
+  expected.backward();
+  EXPECT_NEAR(loss.item<float>(), expected.item<float>(), 1e-6);
+  const at::Tensor wanted = reference->fc->weight - 0.5 * reference->fc->weight.grad();
+  EXPECT_TRUE(torch::allclose(training.module()->fc->weight, wanted, 1e-5, 1e-6));
+}
+
 TEST(WeightsFile, RoundTripAndErrors) {
   const auto folder = std::filesystem::temp_directory_path() / "tessera_weights_test";
   std::filesystem::create_directories(folder);

@@ -293,12 +293,19 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
                                           std::pair(DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC));
 }
 
+// Every piece has a gradient of its own, which costs memory and time to add up.
+int64_t weight_grad_pieces(const Shape& weight) {
+  constexpr int64_t most_bytes = 16 << 20;
+  const int64_t fitting = most_bytes / std::max<int64_t>(1, bytes({DType::f32, weight}));
+  return std::clamp<int64_t>(fitting, 2, most_weight_grad_pieces);
+}
+
 // conv_weight_grad(grad, input)
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
   const OneOmpThread one_thread;
   const Problem problem =
       problem_of(use, use.inputs[1].geometry.shape, use.outputs[0].geometry.shape,
-                 use.inputs[0].geometry.shape, most_weight_grad_pieces);
+                 use.inputs[0].geometry.shape, weight_grad_pieces(use.outputs[0].geometry.shape));
   return std::make_unique<WeightGrad>(use, problem, weight_grad_description(problem));
 }
 
