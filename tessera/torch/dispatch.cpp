@@ -52,7 +52,7 @@ void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (recorder && sum && input.dim() > 0) recorder->expect_batch_mean(input.size(0));
 }
 
-at::Tensor divide(const at::Tensor& self, const at::Tensor& other) {
+at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
   const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
   at::Tensor quotient = at::div(self, other);
   const NotRecorded quiet;
@@ -133,7 +133,7 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
     library.impl(loss, torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
   }
   library.impl("kl_div", torch::CppFunction::makeFromBoxedFunction<&tessera::call_kl_div>());
-  library.impl("div.Tensor", &tessera::divide);
+  library.impl("div.Scalar", &tessera::divide);
   namespace forms = tessera::static_forms;
   library.impl("max", &tessera::Instead<&forms::max>::call);
   library.impl("min", &tessera::Instead<&forms::min>::call);

@@ -542,12 +542,11 @@ void Recorder::mark_loss(const at::Tensor& loss) {
   losses_.push_back({loss, read(loss), provenance_.origin()});
 }
 
-bool Recorder::makes_batch_mean(const at::Tensor& dividend, const at::Tensor& divisor) const {
-  if (losses_.empty() || !losses_.back().batch || !losses_.back().tensor.is_same(dividend)) {
-    return false;
-  }
-  return divisor.unsafeGetTensorImpl()->is_wrapped_number() &&
-         divisor.item<double>() == static_cast<double>(*losses_.back().batch);
+bool Recorder::makes_batch_mean(const at::Tensor& dividend, const at::Scalar& divisor) const {
+  if (losses_.empty()) return false;
+  const Loss& newest = losses_.back();
+  return newest.batch && newest.tensor.is_same(dividend) &&
+         divisor.toDouble() == static_cast<double>(*newest.batch);
 }
 
 void Recorder::finish_states() {

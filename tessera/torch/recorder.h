@@ -63,7 +63,7 @@ class Recorder {
     std::optional<int64_t> batch = {};  // a sum that is about to be divided by this
   };
   void expect_batch_mean(int64_t batch) { losses_.back().batch = batch; }
-  bool makes_batch_mean(const at::Tensor& dividend, const at::Tensor& divisor) const;
+  bool makes_batch_mean(const at::Tensor& dividend, const at::Scalar& divisor) const;
   const std::vector<Loss>& losses() const { return losses_; }
 
   void begin_backward() { provenance_.begin_backward(); }
