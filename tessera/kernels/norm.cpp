@@ -153,16 +153,17 @@ void batch_norm_backward(const BatchNormBackward& norm, ThreadPool& pool) {
       if (norm.grad_bias.present) norm.grad_bias.as<float>()[c] = static_cast<float>(sum);
       if (!norm.grad_input.present) continue;
       const auto count = static_cast<double>(planes.count());
-      const double in_training = norm.training ? 1 : 0;
-      const auto grad_mean = static_cast<float>(in_training * sum / count);
-      const auto slope = static_cast<float>(in_training * dot * invstd * invstd / count);
+      const auto grad_mean = static_cast<float>(sum / count);
+      const auto slope = static_cast<float>(dot * invstd * invstd / count);
       const auto scale = static_cast<float>(invstd * weight[c]);
       const auto center = static_cast<float>(mean);
       float* out = norm.grad_input.as<float>();
       for (int64_t image = 0; image < planes.batch; ++image) {
         const int64_t at = planes.at(image, c);
+        // With fixed statistics the input does not matter, whatever it holds.
         for (int64_t i = at; i < at + planes.size; ++i) {
-          out[i] = (g[i] - grad_mean - (x[i] - center) * slope) * scale;
+          out[i] = norm.training ? (g[i] - grad_mean - (x[i] - center) * slope) * scale
+                                 : g[i] * scale;
         }
       }
     }

@@ -329,7 +329,6 @@ const Names odd_values_undefined = {"cast",
                                     "cdist",
                                     "cdist_backward",
                                     "glu_backward",
-                                    "batch_norm_backward",
                                     "multi_margin_loss_backward",
                                     "upsample_trilinear3d",
                                     "upsample_bicubic2d"};
