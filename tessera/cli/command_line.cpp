@@ -8,8 +8,10 @@
 #include <ostream>
 
 #include "tessera/base/error.h"
+#include "tessera/base/thread_pool.h"
 #include "tessera/cli/ops_table.h"
 #include "tessera/cli/summary.h"
+#include "tessera/cli/time_graph.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/passes/read_graph.h"
@@ -58,6 +60,26 @@ struct ShowCommand {
   }
 
   std::string run(std::istream& in) const { return summary(read_graph(read_text(file, in))); }
+};
+
+struct TimeCommand {
+  std::string file = "-";
+  int64_t runs = 20;
+  int threads = default_thread_count();
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "time", "Run a graph on made-up values; say how long it takes and what is not native");
+    command->add_option("--runs", runs, "How many steps to time")->capture_default_str();
+    command->add_option("--threads", threads, "Threads to run with")->capture_default_str();
+    command->add_option("FILE", file, "The graph's text; - is the standard input")
+        ->default_str("-");
+    return command;
+  }
+
+  std::string run(std::istream& in) const {
+    return time_graph(read_graph(read_text(file, in)), runs, threads);
+  }
 };
 
 struct OptCommand {
@@ -128,12 +150,15 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
       "Examples:\n"
       "  tessera ops relu\n"
       "  tessera show step.ir\n"
+      "  tessera time step.ir\n"
       "  tessera opt --pipeline --report step.ir");
   OpsCommand ops;
   ShowCommand show;
+  TimeCommand time;
   OptCommand opt;
   const CLI::App* ops_command = ops.declare(app);
   const CLI::App* show_command = show.declare(app);
+  const CLI::App* time_command = time.declare(app);
   opt.declare(app);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
@@ -144,6 +169,7 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
   try {
     out << (*ops_command    ? ops.run()
             : *show_command ? show.run(in)
+            : *time_command ? time.run(in)
                             : opt.run(in, err))
         << std::flush;
     check(out.good(), "cannot write the result");

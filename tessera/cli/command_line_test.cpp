@@ -63,6 +63,14 @@ TEST(CommandLine, ShowsWhatIsNotNative) {
   EXPECT_EQ(run({"show", "/no/such/file"}).code, 1);
 }
 
+TEST(CommandLine, TimesAGraph) {
+  const Outcome timed = run({"time", "--runs", "3", "--threads", "1"}, small_graph);
+  EXPECT_EQ(timed.code, 0) << timed.err;
+  EXPECT_TRUE(contains(timed.out, "median of 3 runs, 1 thread)"));
+  EXPECT_TRUE(contains(timed.out, "everything is native"));
+  EXPECT_EQ(run({"time", "--runs", "0"}, small_graph).code, 1);
+}
+
 TEST(CommandLine, WrongUsageIsTwo) {
   EXPECT_EQ(run({}).code, 2);
   EXPECT_EQ(run({"nonsense"}).code, 2);

@@ -162,8 +162,8 @@ void batch_norm_backward(const BatchNormBackward& norm, ThreadPool& pool) {
         const int64_t at = planes.at(image, c);
         // With fixed statistics the input does not matter, whatever it holds.
         for (int64_t i = at; i < at + planes.size; ++i) {
-          out[i] = norm.training ? (g[i] - grad_mean - (x[i] - center) * slope) * scale
-                                 : g[i] * scale;
+          out[i] =
+              norm.training ? (g[i] - grad_mean - (x[i] - center) * slope) * scale : g[i] * scale;
         }
       }
     }

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/passes/add_optimizer.h"
 #include "tessera/torch/dispatch.h"
+#include "tessera/torch/host_call.h"
 
 namespace tessera {
 namespace {
@@ -159,6 +160,7 @@ FrontEnd front_end_of(const CaptureRequest& request) {
 bool is_capturing() { return capturing; }
 
 Capture capture(const CaptureRequest& request) {
+  use_pytorch_for_host_calls();
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   const KeepGradients gradients(request.parameters);

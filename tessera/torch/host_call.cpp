@@ -222,11 +222,6 @@ void run_host_call(const KernelCall& call) {
   }
 }
 
-[[maybe_unused]] const bool registered = [] {
-  set_host_call_runner(&run_host_call);
-  return true;
-}();
-
 // The call with every tensor replaced.
 torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
                            const std::function<at::Tensor(const at::Tensor&)>& replacement) {
@@ -267,6 +262,8 @@ at::Tensor made_up(const at::Tensor& tensor, bool invertible) {
 }
 
 }  // namespace
+
+void use_pytorch_for_host_calls() { set_host_call_runner(&run_host_call); }
 
 std::vector<at::Tensor> written_tensors(const AtenCall& call) {
   std::vector<at::Tensor> tensors;

@@ -13,6 +13,9 @@
 
 namespace tessera {
 
+// From now on programs of this process may have such nodes.
+void use_pytorch_for_host_calls();
+
 // Tensors among the arguments that the schema marks as written, lists included.
 std::vector<at::Tensor> written_tensors(const AtenCall& call);
 

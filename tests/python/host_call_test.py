@@ -1,5 +1,7 @@
 """Operators without a row run through PyTorch's own kernels, forward and backward."""
 
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -124,6 +126,19 @@ def test_host_calls_are_counted_and_timed():
     assert "aten::linalg_inv_ex" in executor._core.plan_text()
 
 
+@pytest.mark.skipif("TESSERA_BINARY_DIR" not in os.environ, reason="needs the built tools")
+def test_the_command_line_counts_and_times_them(tmp_path):
+    executor = poptorch.trainingModel(Square(inverse))
+    executor.compile(batch())
+    step = tmp_path / "step.ir"
+    step.write_text(executor._core.graph_text())
+    tessera = pathlib.Path(os.environ["TESSERA_BINARY_DIR"]) / "bin" / "tessera"
+    for command in (["show"], ["time", "--runs", "2"]):
+        run = subprocess.run([tessera, *command, step], capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        assert "aten::linalg_inv_ex" in run.stdout
+
+
 def test_native_models_have_none():
     executor = poptorch.inferenceModel(nn.Linear(2, 2))
     executor(torch.zeros(1, 2))
@@ -142,7 +157,7 @@ def test_the_log_names_them():
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        env={**__import__("os").environ, "POPTORCH_LOG_LEVEL": "INFO"},
+        env={**os.environ, "POPTORCH_LOG_LEVEL": "INFO"},
     )
     assert run.returncode == 0, run.stderr
     assert "not native: aten::special_bessel_j0 runs PyTorch's own kernel, 1 node" in run.stderr
