@@ -125,11 +125,12 @@ std::vector<ValueId> decompose_index_fill(Builder& b, const Node& node) {
 std::vector<ValueId> decompose_index_reduce(Builder& b, const Node& node) {
   const ValueId x = node.operands[0];
   const ValueId source = node.operands[2];
-  Shape along(b.shape(source).size(), 1);
+  const Shape shape = b.shape(source);  // a copy: new nodes move the graph's own
+  Shape along(shape.size(), 1);
   if (!along.empty()) {
     along[static_cast<size_t>(dim_of(node.attrs, along.size()))] = numel(b.shape(node.operands[1]));
   }
-  const ValueId index = b.expand(b.reshape(node.operands[1], along), b.shape(source));
+  const ValueId index = b.expand(b.reshape(node.operands[1], along), shape);
   return {b.add("scatter_reduce", {x, index, source}, node.attrs)};
 }
 
