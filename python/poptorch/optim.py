@@ -11,13 +11,12 @@ same arguments, in PyTorch's order, and after them those of PopTorch:
 """
 
 import inspect
-import logging
 import math
 from typing import Iterable, Optional, Tuple
 
 import torch
 
-_logger = logging.getLogger("poptorch::python")
+from ._logging import logger
 
 # What an optimiser has once, whatever a group says.
 _OPTIMIZER_WIDE = (
@@ -51,19 +50,18 @@ def _accum_type(name: str, dtype: Optional[torch.dtype]) -> torch.dtype:
         torch.float32,
     ), f"{name} must be torch.float16 or torch.float32, not {dtype}"
     if dtype == torch.float16:
-        _logger.info("%s=torch.float16 is kept in float32", name)
+        logger.info("%s=torch.float16 is kept in float32", name)
     return dtype or torch.float32
 
 
 class _PopTorchOptimizer:
     """What the classes below add to PyTorch's."""
 
-    def _set_extras(self, loss_scaling, accum_types: dict, **others):
+    def _set_extras(self, loss_scaling, **extras):
         self.loss_scaling = 1.0 if loss_scaling is None else loss_scaling
-        for name, dtype in accum_types.items():
-            setattr(self, name, _accum_type(name, dtype))
-        for name, value in others.items():
-            setattr(self, name, value)
+        for name, value in extras.items():
+            is_type = name.endswith("accum_type")
+            setattr(self, name, _accum_type(name, value) if is_type else value)
 
     def __getstate__(self):
         # PyTorch's keeps only its own attributes, which are those of a copy then.
@@ -109,13 +107,14 @@ class SGD(_PopTorchOptimizer, torch.optim.SGD):
             ),
         )
         if velocity_scaling is not None and not use_combined_accum:
-            _logger.warning("velocity_scaling is only used with use_combined_accum=True")
+            logger.warning("velocity_scaling is only used with use_combined_accum=True")
         self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
         for group in self.param_groups:
             group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
         self._set_extras(
             loss_scaling,
-            {"accum_type": accum_type, "velocity_accum_type": velocity_accum_type},
+            accum_type=accum_type,
+            velocity_accum_type=velocity_accum_type,
             use_combined_accum=bool(use_combined_accum),
             max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
         )
@@ -157,11 +156,9 @@ class Adam(_PopTorchOptimizer, torch.optim.Adam):
         )
         self._set_extras(
             loss_scaling,
-            {
-                "accum_type": accum_type,
-                "first_order_momentum_accum_type": first_order_momentum_accum_type,
-                "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            },
+            accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
             max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
         )
 
@@ -206,11 +203,9 @@ class AdamW(_PopTorchOptimizer, torch.optim.AdamW):
         )
         self._set_extras(
             loss_scaling,
-            {
-                "accum_type": accum_type,
-                "first_order_momentum_accum_type": first_order_momentum_accum_type,
-                "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            },
+            accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
             bias_correction=True if bias_correction is None else bool(bias_correction),
             max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
         )
@@ -260,11 +255,9 @@ class RMSprop(_PopTorchOptimizer, torch.optim.RMSprop):
         )
         self._set_extras(
             loss_scaling,
-            {
-                "accum_type": accum_type,
-                "first_order_momentum_accum_type": first_order_momentum_accum_type,
-                "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            },
+            accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
             use_tf_variant=bool(use_tf_variant),
         )
 
@@ -306,11 +299,9 @@ class LAMB(_PopTorchOptimizer, torch.optim.Optimizer):
         super().__init__(params, defaults)
         self._set_extras(
             loss_scaling,
-            {
-                "accum_type": accum_type,
-                "first_order_momentum_accum_type": first_order_momentum_accum_type,
-                "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            },
+            accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
             bias_correction=True if bias_correction is None else bool(bias_correction),
         )
 
@@ -380,7 +371,7 @@ def described(optimizer: torch.optim.Optimizer) -> tuple:
         "of torch.optim or poptorch.optim, or poptorch.optim.LAMB"
     )
     if type(optimizer) not in (_KINDS[kind], globals()[kind]):
-        _logger.warning(
+        logger.warning(
             "%s is a subclass of a supported optimiser: its own step() is never run",
             type(optimizer).__name__,
         )
@@ -391,7 +382,7 @@ def described(optimizer: torch.optim.Optimizer) -> tuple:
     for group in optimizer.param_groups:
         ignored = [name for name in _OPTIMIZER_WIDE if name in group]
         if ignored:
-            _logger.warning(
+            logger.warning(
                 "%s of a parameter group is ignored: it belongs to the whole optimiser",
                 ", ".join(ignored),
             )

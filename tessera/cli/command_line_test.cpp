@@ -69,6 +69,7 @@ TEST(CommandLine, TimesAGraph) {
   EXPECT_TRUE(contains(timed.out, "median of 3 runs, 1 thread)"));
   EXPECT_TRUE(contains(timed.out, "everything is native"));
   EXPECT_EQ(run({"time", "--runs", "0"}, small_graph).code, 1);
+  EXPECT_EQ(run({"time", "--threads", "0"}, small_graph).code, 1);
 }
 
 TEST(CommandLine, WrongUsageIsTwo) {

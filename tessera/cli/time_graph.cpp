@@ -57,6 +57,7 @@ std::string host_times(const Session& session, int64_t runs) {
 
 std::string time_graph(Graph graph, int64_t runs, int threads) {
   check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
+  check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
   const auto executable = compile(std::move(graph));
   Session session(executable, threads);
   uint64_t key = 0;

@@ -23,7 +23,10 @@ Engine::Engine(const Plan& plan, ThreadPool& pool)
   calls_.reserve(plan.calls.size());
   for (const Call& call : plan.calls) {
     BoundCall& bound = calls_.emplace_back(bind(call));
-    if (call.host) host_calls_.push_back({.call = &call});
+    if (call.host) {
+      bound.host_call = host_calls_.size();
+      host_calls_.push_back({.call = &call});
+    }
     for (size_t i = 0; i < call.inputs.size(); ++i)
       note_data_input(call.inputs[i], bound.inputs[i]);
   }
@@ -58,7 +61,7 @@ TensorView Engine::view_of(const Place& place) const {
 }
 
 Engine::BoundCall Engine::bind(const Call& call) const {
-  BoundCall bound{.call = &call, .inputs = {}, .outputs = {}, .workspace = {}};
+  BoundCall bound{.call = &call, .inputs = {}, .outputs = {}, .workspace = {}, .host_call = 0};
   for (const Place& place : call.inputs) bound.inputs.push_back(view_of(place));
   for (const Place& place : call.outputs) bound.outputs.push_back(view_of(place));
   if (call.workspace.valid()) {
@@ -86,7 +89,7 @@ void Engine::set_data_input(size_t index, const std::byte* data) {
 void Engine::run(size_t begin, size_t end, RngState rng) {
   for (size_t i = begin; i < end; ++i) {
     if (calls_[i].call->host) {
-      run_host_call(i, rng);
+      run_host_call(calls_[i], rng);
     } else {
       run_call(calls_[i], rng);
     }
@@ -102,15 +105,13 @@ void Engine::poll() {
   poll_();
 }
 
-void Engine::run_host_call(size_t index, RngState rng) {
+void Engine::run_host_call(const BoundCall& bound, RngState rng) {
   const auto start = std::chrono::steady_clock::now();
-  run_call(calls_[index], rng);
+  run_call(bound, rng);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
-  for (HostCallTime& time : host_calls_) {
-    if (time.call != calls_[index].call) continue;
-    ++time.runs;
-    time.nanoseconds += taken.count();
-  }
+  HostCallTime& time = host_calls_[bound.host_call];
+  ++time.runs;
+  time.nanoseconds += taken.count();
 }
 
 void Engine::run_call(const BoundCall& bound, RngState rng) {

@@ -53,6 +53,7 @@ class Engine {
     const Call* call = nullptr;
     std::vector<TensorView> inputs, outputs;
     std::span<std::byte> workspace;
+    size_t host_call = 0;  // where its time is kept, for a call of PyTorch's kernel
   };
 
   std::byte* start_of(BufferId id) const;
@@ -61,7 +62,7 @@ class Engine {
   void note_data_input(const Place& place, TensorView& view);
   void run(size_t begin, size_t end, RngState rng);
   void run_call(const BoundCall& bound, RngState rng);
-  void run_host_call(size_t index, RngState rng);
+  void run_host_call(const BoundCall& bound, RngState rng);
   void poll();
 
   const Plan& plan_;
