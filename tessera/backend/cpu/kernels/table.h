@@ -7,7 +7,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "tessera/backend/cpu/layout.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/ops/op_def.h"
 
@@ -16,8 +18,9 @@ namespace tessera::cpu {
 // One use of an operator as kernels see it before memory is assigned.
 struct KernelOperand {
   DType dtype = DType::f32;
-  Geometry geometry;  // outputs are dense
+  Geometry geometry;  // outputs are dense; where the layout is not plain, the physical one
   bool present = true;
+  Layout layout = {};
 };
 struct KernelUse {
   const OpDef& op;
@@ -29,8 +32,14 @@ struct KernelUse {
 
 struct KernelEntry {
   std::string_view op, name;
+  // Asked with the layouts that operands and results have in the end.
   bool (*applies)(const KernelUse&);
   std::unique_ptr<PreparedKernel> (*prepare)(const KernelUse&);
+  // Asked before layouts are chosen, with everything plain: a layout for each operand and then each
+  // result with which the entry would apply; nothing where it would not. Null: plain ones.
+  std::vector<Layout> (*wants)(const KernelUse&) = nullptr;
+  // Has no wish of its own, but applies in other layouts when its neighbours have them.
+  bool follows = false;
 };
 
 // The lists of the families, each in the order of preference.

@@ -1,0 +1,34 @@
+// What is done with the result of a contraction while it still lies in the cache. A kernel calls
+// its tail once for every box of the result, from the thread that finished it, and boxes together
+// are the whole result. Boxes are counted in the physical dimensions of the result.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tessera::cpu {
+
+constexpr size_t most_dimensions = 8;
+
+struct Box {
+  std::array<int64_t, most_dimensions> begin{}, end{};
+};
+
+class Tail {
+ public:
+  Tail() = default;
+  template <typename Work>
+  explicit Tail(const Work& work)
+      : context_(&work), run_([](const void* context, const Box& box) {
+          (*static_cast<const Work*>(context))(box);
+        }) {}
+
+  explicit operator bool() const { return run_ != nullptr; }
+  void operator()(const Box& box) const { run_(context_, box); }
+
+ private:
+  const void* context_ = nullptr;
+  void (*run_)(const void*, const Box&) = nullptr;
+};
+
+}  // namespace tessera::cpu
