@@ -35,7 +35,8 @@ void Session::write_state(size_t index, std::span<const std::byte> value) {
   check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
         "The value for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
         bytes(state.type), value.size());
-  if (!value.empty()) std::memcpy(engine_.state(index), value.data(), value.size());
+  if (value.empty()) return;
+  cpu::copy_from_dense(value.data(), engine_.state(index), pool_);
 }
 
 void Session::read_state(size_t index, std::span<std::byte> value) const {
@@ -44,7 +45,7 @@ void Session::read_state(size_t index, std::span<std::byte> value) const {
   check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
         "The room for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
         bytes(state.type), value.size());
-  if (!value.empty()) std::memcpy(value.data(), engine_.state(index), value.size());
+  if (!value.empty()) cpu::copy_dense(engine_.state(index), value.data(), pool_);
 }
 
 void Session::set_hyperparameter(size_t index, double value) {
@@ -127,7 +128,7 @@ void Session::clear_accumulators() {
   for (size_t i = 0; i < executable_->states().size(); ++i) {
     const StateInfo& state = executable_->states()[i];
     if (state.kind != StateKind::accumulator) continue;
-    std::memset(engine_.state(i), 0, static_cast<size_t>(bytes(state.type)));
+    std::memset(engine_.state(i).data, 0, static_cast<size_t>(bytes(state.type)));
   }
 }
 

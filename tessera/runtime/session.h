@@ -77,7 +77,7 @@ class Session {
   void clear_accumulators();
 
   std::shared_ptr<const Executable> executable_;
-  ThreadPool pool_;
+  mutable ThreadPool pool_;  // reading a state out of its layout is work too
   cpu::Engine engine_;
   RngState rng_;
 };

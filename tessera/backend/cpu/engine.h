@@ -30,8 +30,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  std::byte* state(size_t index) { return start_of(plan_.states[index]); }
-  const std::byte* state(size_t index) const { return start_of(plan_.states[index]); }
+  // Row by row in the state's logical order, whatever its layout.
+  TensorView state(size_t index) const { return view_of(plan_.states[index]); }
   std::byte* hyperparameter(size_t index) { return start_of(plan_.hyperparameters[index]); }
 
   // Where the next micro-batches find a data input. It is never written.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,16 @@ Shape physical_shape(const Layout& layout, const Shape& shape);
 
 // A tensor with the given logical strides, in the physical order of the layout.
 Geometry physical_geometry(const Layout& layout, const Geometry& logical);
+
+// A tensor of the layout and logical shape in its logical order: the groups stand beside what they
+// were cut from, [N,C/8,8,H,W] for channels. Reading it row by row gives the plain tensor.
+Geometry logical_order(const Layout& layout, const Shape& shape);
+
+// What `view` of a plain tensor of `shape` would reach, in the physical order of that tensor when
+// it has the layout: reshapes that leave the cut dimensions and those before them alone, and slices
+// between groups. Nothing where no strides can say it.
+std::optional<Geometry> physical_view(const Layout& layout, const Shape& shape,
+                                      const Geometry& view);
 
 std::string to_string(const Layout& layout);  // "plain", "cut1", "cut1,0"
 

@@ -75,8 +75,9 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<Call> load, calls;
   size_t update_begin = 0;
-  std::vector<Place> outputs;                                  // in the graph's order
-  std::vector<BufferId> states, data_inputs, hyperparameters;  // in the graph's order
+  // In the graph's order. Places name the elements in their logical order, whatever the layout.
+  std::vector<Place> outputs, states;
+  std::vector<BufferId> data_inputs, hyperparameters;
   MemoryReport memory;
 
   const Buffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }

@@ -30,6 +30,12 @@ void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool) {
   });
 }
 
+void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& pool) {
+  const Strides strides = contiguous_strides(to.sizes);
+  // Views have no constness; a copy does not write where it reads.
+  kernels::copy({const_cast<std::byte*>(from), to.dtype, to.sizes, strides}, to, pool);
+}
+
 std::shared_ptr<const PreparedKernel> copy_kernel() { return std::make_shared<CopyKernel>(); }
 
 }  // namespace tessera::cpu

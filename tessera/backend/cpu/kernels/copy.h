@@ -11,6 +11,9 @@ namespace tessera::cpu {
 // `to` is dense, of the same type and sizes, and does not overlap `from`.
 void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool);
 
+// The other way round: `to` has any strides.
+void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& pool);
+
 // One input, one output.
 std::shared_ptr<const PreparedKernel> copy_kernel();
 

@@ -25,6 +25,20 @@ std::vector<std::string> disabled_kernels() {
   return text && *text ? split_names(text) : std::vector<std::string>{};
 }
 
+// Those of an operator that are not turned off, in the order of preference.
+std::vector<const KernelEntry*> entries_of(std::string_view op) {
+  const auto disabled = disabled_kernels();
+  std::vector<const KernelEntry*> found;
+  for (const auto entries : {conv_entries(), matmul_entries()}) {
+    for (const KernelEntry& entry : entries) {
+      if (entry.op != op) continue;
+      if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;
+      found.push_back(&entry);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 KernelChoice reference_kernel(const OpDef& op) {
@@ -32,14 +46,28 @@ KernelChoice reference_kernel(const OpDef& op) {
   return {"reference", std::make_shared<ReferenceKernel>(op.cpu)};
 }
 
-KernelChoice choose_kernel(const KernelUse& use) {
-  const auto disabled = disabled_kernels();
-  for (const auto entries : {conv_entries(), matmul_entries()}) {
-    for (const KernelEntry& entry : entries) {
-      if (entry.op != use.op.name) continue;
-      if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;
-      if (entry.applies(use)) return {std::string(entry.name), entry.prepare(use)};
+KernelWish kernel_wish(const KernelUse& use) {
+  for (const KernelEntry* entry : entries_of(use.op.name)) {
+    if (entry->follows) return {{}, true};
+    if (entry->wants) {
+      std::vector<Layout> layouts = entry->wants(use);
+      if (!layouts.empty()) return {std::move(layouts), false};
+    } else if (entry->applies(use)) {
+      return {};
     }
+  }
+  return {};
+}
+
+bool kernel_applies(const KernelUse& use) {
+  const auto entries = entries_of(use.op.name);
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const KernelEntry* entry) { return entry->applies(use); });
+}
+
+KernelChoice choose_kernel(const KernelUse& use) {
+  for (const KernelEntry* entry : entries_of(use.op.name)) {
+    if (entry->applies(use)) return {std::string(entry->name), entry->prepare(use)};
   }
   return reference_kernel(use.op);
 }

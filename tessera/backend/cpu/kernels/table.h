@@ -51,6 +51,15 @@ struct KernelChoice {
   std::shared_ptr<const PreparedKernel> kernel;
 };
 
+// What the entries of an operator say before layouts are chosen, for a use with everything plain.
+struct KernelWish {
+  std::vector<Layout> layouts;  // of the first entry that would apply, if it wishes for any
+  bool follows = false;         // otherwise: there are entries that follow their neighbours
+};
+KernelWish kernel_wish(const KernelUse& use);
+// Whether an entry, not only the reference kernel, applies.
+bool kernel_applies(const KernelUse& use);
+
 // Entries named in TESSERA_DISABLE_KERNELS (separated by commas) are passed over.
 KernelChoice choose_kernel(const KernelUse& use);
 KernelChoice reference_kernel(const OpDef& op);

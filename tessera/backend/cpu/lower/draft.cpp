@@ -4,7 +4,7 @@ namespace tessera::cpu {
 
 BlockId Draft::add_block(TensorType type, Space space, int64_t index) {
   const BlockId id{static_cast<int32_t>(blocks.size())};
-  blocks.push_back({std::move(type), space, index, id});
+  blocks.push_back({std::move(type), space, index, id, {}});
   return id;
 }
 
@@ -14,12 +14,19 @@ BlockId Draft::home(BlockId id) const {
 }
 
 bool whole(const Draft& draft, const Read& read) {
-  const Shape& shape = draft.block(read.block).type.shape;
-  return read.geometry.shape == shape && same_elements(read.geometry, dense(shape));
+  const Read all = read_whole(draft, read.block);
+  return read.layout == all.layout && read.geometry.shape == all.geometry.shape &&
+         same_elements(read.geometry, all.geometry);
 }
 
-Read read_whole(const Draft& draft, BlockId block) {
-  return {block, dense(draft.block(block).type.shape)};
+Read read_whole(const Draft& draft, BlockId id) {
+  const Block& block = draft.block(id);
+  return {id, dense(physical_shape(block.layout, block.type.shape)), block.layout};
+}
+
+Read read_in_order(const Draft& draft, BlockId id) {
+  const Block& block = draft.block(id);
+  return {id, logical_order(block.layout, block.type.shape), {}};
 }
 
 }  // namespace tessera::cpu

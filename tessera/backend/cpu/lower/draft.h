@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/backend/cpu/layout.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/ir/graph.h"
 
@@ -19,15 +20,17 @@ struct Block {
   Space space = Space::arena;
   int64_t index = 0;  // within its space; unused in the arena
   BlockId home;       // the block whose memory it uses: itself, or what it was written over
+  Layout layout = {};
 };
 
 struct Read {
-  BlockId block;  // not valid(): an operand that was left out
-  Geometry geometry;
+  BlockId block;      // not valid(): an operand that was left out
+  Geometry geometry;  // physical where a layout was chosen
+  Layout layout = {};
 };
 
 struct DraftCall {
-  NodeId node;  // not valid(): a copy of the only input
+  NodeId node;  // not valid(): a copy of the only input, perhaps into another layout
   std::vector<Read> inputs;
   std::vector<BlockId> outputs;
 };
@@ -53,8 +56,10 @@ struct Draft {
   BlockId home(BlockId id) const;
 };
 
-// Reads all of a block in its own order.
+// Reads all of a block in the order of its memory.
 bool whole(const Draft& draft, const Read& read);
 Read read_whole(const Draft& draft, BlockId block);
+// Reads all of a block in its logical order.
+Read read_in_order(const Draft& draft, BlockId block);
 
 }  // namespace tessera::cpu

@@ -48,7 +48,9 @@ bool may_write_over(const Draft& draft, const DraftCall& call, size_t result, Bl
     element_for_element = element_for_element && row.kind == Kind::elementwise;
     if (draft.block(read.block).type.dtype != type.dtype) return false;
     // A reshaped operand is as good: only the order of its elements counts.
-    if (read.geometry.shape != type.shape || !same_elements(read.geometry, dense(type.shape)) ||
+    const Read target = read_whole(draft, call.outputs[result]);
+    if (read.layout != target.layout || read.geometry.shape != target.geometry.shape ||
+        !same_elements(read.geometry, target.geometry) ||
         bytes(draft.block(home).type) != bytes(type)) {
       return false;
     }

@@ -2,6 +2,7 @@
 
 #include "tessera/backend/cpu/lower/aliases.h"
 #include "tessera/backend/cpu/lower/in_place.h"
+#include "tessera/backend/cpu/lower/layouts.h"
 #include "tessera/backend/cpu/lower/schedule.h"
 #include "tessera/backend/cpu/lower/states.h"
 #include "tessera/backend/cpu/lower/write_plan.h"
@@ -11,6 +12,9 @@ namespace tessera::cpu {
 Plan lower(const Graph& graph) {
   // Views cost nothing from here on: they are geometries over blocks of memory.
   Draft draft = resolve_aliases(graph, schedule(graph));
+
+  // Layouts before reuse of memory: a result can only take the place of what lies as it does.
+  choose_layouts(draft);
 
   // Before other reuse of memory: an update in place saves a copy of every parameter.
   settle_states(draft);

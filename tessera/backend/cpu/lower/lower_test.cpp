@@ -70,7 +70,7 @@ void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
   Interpreter plain(graph);
   for (size_t i = 0; i < graph.states().size(); ++i) {
     plain.states[i] = random_bytes(graph.type(graph.states()[i].initial), random);
-    std::memcpy(engine.state(i), plain.states[i].data(), plain.states[i].size());
+    std::memcpy(engine.state(i).data, plain.states[i].data(), plain.states[i].size());
   }
   for (int update = 0; update < 2; ++update) {
     for (int step = 0; step < accumulation; ++step) {
@@ -100,7 +100,8 @@ void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
         plain.run_update();
       }
       for (size_t i = 0; i < plain.states.size(); ++i) {
-        EXPECT_EQ(std::memcmp(engine.state(i), plain.states[i].data(), plain.states[i].size()), 0)
+        EXPECT_EQ(std::memcmp(engine.state(i).data, plain.states[i].data(), plain.states[i].size()),
+                  0)
             << "state " << i;
       }
     }

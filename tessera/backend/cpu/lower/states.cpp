@@ -46,6 +46,7 @@ void save_old_values(Draft& draft) {
     if (!wanted_late(draft, i)) continue;
     const BlockId old = draft.states[i].initial;
     const BlockId saved = draft.add_block(draft.block(old).type);
+    draft.block(saved).layout = draft.block(old).layout;
     const auto redirect = [&](Read& read) {
       if (read.block == old) read.block = saved;
     };
@@ -80,6 +81,7 @@ Producer find_producer(const Draft& draft, BlockId block, size_t begin, size_t e
 // Whether `after` may be made in the memory of `state` by a call of this phase.
 bool fits_in_place(const Draft& draft, const DraftState& state, const Read& after, bool update) {
   if (!whole(draft, after) || draft.home(after.block) != after.block) return false;
+  if (after.layout != draft.block(state.initial).layout) return false;
   const size_t begin = update ? draft.update_begin : 0;
   const size_t end = update ? draft.calls.size() : draft.update_begin;
   const Producer producer = find_producer(draft, after.block, begin, end);

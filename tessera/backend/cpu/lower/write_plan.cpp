@@ -13,7 +13,7 @@ namespace {
 
 KernelOperand operand_of(const Draft& draft, const Read& read) {
   if (!read.block.valid()) return {DType::f32, {}, false};
-  return {draft.block(read.block).type.dtype, read.geometry, true};
+  return {draft.block(read.block).type.dtype, read.geometry, true, read.layout};
 }
 
 KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call) {
@@ -84,7 +84,8 @@ class PlanWriter {
       plan_.hyperparameters.push_back(add_fixed_buffer(id, plan_.memory.hyperparameter_bytes));
     }
     for (const DraftState& state : draft_.states) {
-      plan_.states.push_back(add_fixed_buffer(state.initial, plan_.memory.state_bytes));
+      add_fixed_buffer(state.initial, plan_.memory.state_bytes);
+      plan_.states.push_back(place_of(read_in_order(draft_, state.initial)));
     }
     for (const DraftCall& call : draft_.load) {
       for (const BlockId id : call.outputs) add_fixed_buffer(id, plan_.memory.constant_bytes);
@@ -116,7 +117,12 @@ class PlanWriter {
 
   Call call_of(const DraftCall& draft_call, const KernelChoice& kernel, BufferId workspace) const {
     Call call;
+    const BlockId target = draft_call.outputs[0];
     call.op = "copy";
+    if (!draft_call.node.valid() &&
+        draft_.block(draft_call.inputs[0].block).layout != draft_.block(target).layout) {
+      call.op = "convert";
+    }
     call.kernel = kernel.name;
     if (draft_call.node.valid()) {
       const Node& node = draft_.graph->node(draft_call.node);

@@ -1,0 +1,355 @@
+#include "tessera/backend/cpu/lower/layouts.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/base/error.h"
+#include "tessera/ops/registry.h"
+
+namespace tessera::cpu {
+namespace {
+
+// What a call asks of the layouts of its operands and results.
+struct Wish {
+  enum class Kind {
+    fixed,     // those in `layouts`, one for each operand and then each result; none: plain
+    elements,  // element-wise: any, the same for all, and small operands are spread out
+    update,    // any, the same for all tensors of the parameter's shape
+    follow     // what its operands have, where an entry applies
+  };
+  Kind kind = Kind::fixed;
+  std::vector<Layout> layouts = {};
+
+  Layout input(size_t i) const { return i < layouts.size() ? layouts[i] : Layout{}; }
+  Layout output(const DraftCall& call, size_t i) const { return input(call.inputs.size() + i); }
+};
+
+bool is_dense(const Read& read) { return same_elements(read.geometry, dense(read.geometry.shape)); }
+
+// `geometry` broadcast to `shape` as PyTorch does, by strides of 0.
+Geometry spread(const Geometry& geometry, const Shape& shape) {
+  Geometry out{shape, Strides(shape.size(), 0), geometry.offset};
+  const size_t missing = shape.size() - geometry.shape.size();
+  for (size_t i = 0; i < geometry.shape.size(); ++i) {
+    if (geometry.shape[i] != 1) out.strides[missing + i] = geometry.strides[i];
+  }
+  return out;
+}
+
+bool is_spread(const Geometry& geometry) {
+  for (size_t i = 0; i < geometry.shape.size(); ++i) {
+    if (geometry.shape[i] != 1 && geometry.strides[i] == 0) return true;
+  }
+  return false;
+}
+
+class LayoutChooser {
+ public:
+  explicit LayoutChooser(Draft& draft) : draft_(draft) {}
+
+  void choose() {
+    for (const DraftCall& call : draft_.calls) wishes_.push_back(wish_of(call));
+    choose_state_layouts();
+    std::vector<DraftCall> calls = std::exchange(draft_.calls, {});
+    const size_t update_begin = draft_.update_begin;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (i == update_begin) draft_.update_begin = draft_.calls.size();
+      place(calls[i], wishes_[i]);
+      draft_.calls.push_back(std::move(calls[i]));
+    }
+    if (update_begin == calls.size()) draft_.update_begin = draft_.calls.size();
+    for (DraftState& state : draft_.states) place_state(state);
+    for (Read& read : draft_.outputs) read = in_logical_order(read);
+  }
+
+ private:
+  const OpDef& row(const DraftCall& call) const { return op(draft_.graph->node(call.node)); }
+
+  // The use of a call with the given layouts for operands and results; reads must be presentable.
+  struct Use {
+    std::vector<KernelOperand> inputs, outputs;
+  };
+  Use use_of(const DraftCall& call, std::span<const Read> reads,
+             std::span<const Layout> results) const {
+    Use use;
+    for (const Read& read : reads) {
+      if (!read.block.valid()) {
+        use.inputs.push_back({DType::f32, {}, false, {}});
+        continue;
+      }
+      use.inputs.push_back({draft_.block(read.block).type.dtype, read.geometry, true, read.layout});
+    }
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      const TensorType& type = draft_.block(call.outputs[i]).type;
+      const Layout layout = i < results.size() ? results[i] : Layout{};
+      use.outputs.push_back({type.dtype, dense(physical_shape(layout, type.shape)), true, layout});
+    }
+    return use;
+  }
+
+  KernelUse kernel_use(const DraftCall& call, const Use& use) const {
+    return {row(call), draft_.graph->node(call.node).attrs, use.inputs, use.outputs};
+  }
+
+  Wish wish_of(const DraftCall& call) const {
+    if (!call.node.valid()) return {};
+    const Use use = use_of(call, call.inputs, {});
+    KernelWish wish = kernel_wish(kernel_use(call, use));
+    if (!wish.layouts.empty()) return {Wish::Kind::fixed, std::move(wish.layouts)};
+    if (row(call).kind == Kind::elementwise) return {Wish::Kind::elements};
+    if (row(call).kind == Kind::update) return {Wish::Kind::update};
+    if (wish.follows) return {Wish::Kind::follow};
+    return {};
+  }
+
+  // A state has one layout for good: that of the first kernel with a wish. Optimiser states lie as
+  // their parameter does.
+  void choose_state_layouts() {
+    for (size_t i = 0; i < draft_.calls.size(); ++i) {
+      const DraftCall& call = draft_.calls[i];
+      for (size_t k = 0; k < call.inputs.size(); ++k) {
+        const Layout wanted = wishes_[i].input(k);
+        if (wanted.plain() || !call.inputs[k].block.valid()) continue;
+        Block& block = draft_.block(call.inputs[k].block);
+        const bool all = call.inputs[k].geometry == dense(block.type.shape);
+        if (block.space == Space::state && block.layout.plain() && all) block.layout = wanted;
+      }
+    }
+    for (size_t i = 0; i < draft_.calls.size(); ++i) {
+      if (wishes_[i].kind != Wish::Kind::update) continue;
+      const std::vector<Read>& inputs = draft_.calls[i].inputs;
+      const Block& parameter = draft_.block(inputs[0].block);
+      for (const Read& read : inputs) {
+        if (!read.block.valid()) continue;
+        Block& block = draft_.block(read.block);
+        if (block.space == Space::state && block.type.shape == parameter.type.shape) {
+          block.layout = parameter.layout;
+        }
+      }
+    }
+  }
+
+  void place(DraftCall& call, const Wish& wish) {
+    switch (wish.kind) {
+      case Wish::Kind::fixed:
+        return place_fixed(call, wish);
+      case Wish::Kind::elements:
+        return place_elements(call);
+      case Wish::Kind::update:
+        return place_update(call);
+      case Wish::Kind::follow:
+        return place_follower(call);
+    }
+  }
+
+  void place_fixed(DraftCall& call, const Wish& wish) {
+    if (!call.node.valid() && whole_plain(call.inputs[0])) {
+      call.inputs[0] = in_logical_order(call.inputs[0]);
+      return;
+    }
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      call.inputs[i] = dense_in(call.inputs[i], wish.input(i));
+    }
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      draft_.block(call.outputs[i]).layout = wish.output(call, i);
+    }
+  }
+
+  void place_elements(DraftCall& call) {
+    const Shape& shape = draft_.block(call.outputs[0]).type.shape;
+    const bool one_shape = std::all_of(call.outputs.begin(), call.outputs.end(), [&](BlockId id) {
+      return draft_.block(id).type.shape == shape;
+    });
+    const Layout layout = one_shape ? most_common_layout(call.inputs, shape) : Layout{};
+    for (Read& read : call.inputs) {
+      if (!read.block.valid()) continue;
+      read = layout.plain() ? in_plain(read) : spread_in(read, layout, shape);
+    }
+    for (const BlockId id : call.outputs) draft_.block(id).layout = layout;
+  }
+
+  void place_update(DraftCall& call) {
+    const Block& parameter = draft_.block(call.inputs[0].block);
+    const Shape shape = parameter.type.shape;
+    const Layout layout = parameter.layout;
+    for (Read& read : call.inputs) {
+      if (!read.block.valid()) continue;
+      read = dense_in(read, read.geometry.shape == shape ? layout : Layout{});
+    }
+    for (const BlockId id : call.outputs) {
+      if (draft_.block(id).type.shape == shape) draft_.block(id).layout = layout;
+    }
+  }
+
+  // Tries the layouts of its operands: in each, first with everything of that rank in the layout,
+  // then with only those operands that have it already.
+  void place_follower(DraftCall& call) {
+    for (const Read& leader : call.inputs) {
+      if (!leader.block.valid() || draft_.block(leader.block).layout.plain()) continue;
+      const Layout layout = draft_.block(leader.block).layout;
+      const size_t rank = leader.geometry.shape.size();
+      for (const bool all : {true, false}) {
+        if (follow(call, layout, rank, all)) return;
+      }
+    }
+    for (Read& read : call.inputs) {
+      if (read.block.valid()) read = in_plain(read);
+    }
+  }
+
+  bool follow(DraftCall& call, const Layout& layout, size_t rank, bool all) {
+    const auto takes_part = [&](const Shape& shape) {
+      return shape.size() == rank && fits(layout, shape);
+    };
+    std::vector<Layout> wanted, results;
+    std::vector<Read> reads;
+    for (const Read& read : call.inputs) {
+      const bool has_it = read.block.valid() && draft_.block(read.block).layout == layout;
+      const bool in = read.block.valid() && takes_part(read.geometry.shape) && (all || has_it);
+      wanted.push_back(in ? layout : Layout{});
+      // Asked as it will be: dense in its layout.
+      reads.push_back(
+          in ? Read{read.block, dense(physical_shape(layout, read.geometry.shape)), layout} : read);
+    }
+    for (const BlockId id : call.outputs) {
+      const bool in = takes_part(draft_.block(id).type.shape);
+      results.push_back(in ? layout : Layout{});
+    }
+    const Use use = use_of(call, reads, results);
+    if (!kernel_applies(kernel_use(call, use))) return false;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      call.inputs[i] = dense_in(call.inputs[i], wanted[i]);
+    }
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      draft_.block(call.outputs[i]).layout = results[i];
+    }
+    return true;
+  }
+
+  void place_state(DraftState& state) {
+    const Layout layout = draft_.block(state.initial).layout;
+    for (Read* read : {&state.after_micro_batch, &state.after_update}) {
+      if (draft_.block(read->block).layout == layout) {
+        *read = presented(*read, layout).value_or(*read);
+      } else if (layout.plain()) {
+        *read = in_logical_order(*read);
+      } else {
+        *read = {read->block, physical_geometry(layout, read->geometry), layout};
+      }
+    }
+  }
+
+  // The layout that most bytes of the operands of that shape have.
+  Layout most_common_layout(std::span<const Read> reads, const Shape& shape) const {
+    std::vector<std::pair<Layout, int64_t>> votes;
+    for (const Read& read : reads) {
+      if (!read.block.valid()) continue;
+      const Layout& layout = draft_.block(read.block).layout;
+      if (layout.plain() || read.geometry.shape != shape || !presented(read, layout)) continue;
+      const auto same = [&](const auto& vote) { return vote.first == layout; };
+      const auto at = std::find_if(votes.begin(), votes.end(), same);
+      if (at == votes.end()) {
+        votes.emplace_back(layout, 1);
+      } else {
+        ++at->second;
+      }
+    }
+    const auto most =
+        std::max_element(votes.begin(), votes.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == votes.end() ? Layout{} : most->first;
+  }
+
+  // --- reads in a layout; `read` has its logical geometry
+  // -----------------------------------------
+
+  bool whole_plain(const Read& read) const {
+    return read.geometry == dense(draft_.block(read.block).type.shape);
+  }
+
+  // Without moving anything; nothing where that cannot be.
+  std::optional<Read> presented(const Read& read, const Layout& layout) const {
+    const Block& block = draft_.block(read.block);
+    if (block.layout == layout) {
+      auto geometry = physical_view(layout, block.type.shape, read.geometry);
+      if (!geometry) return std::nullopt;
+      return Read{read.block, *std::move(geometry), layout};
+    }
+    if (!block.layout.plain() || !fits(layout, read.geometry.shape)) return std::nullopt;
+    return Read{read.block, physical_geometry(layout, read.geometry), layout};
+  }
+
+  Read in_plain(const Read& read) {
+    if (draft_.block(read.block).layout.plain()) return read;
+    return {converted(read.block, {}), read.geometry, {}};
+  }
+
+  // Kernels other than element-wise ones read other layouts dense; plain operands as they are.
+  Read dense_in(const Read& read, const Layout& layout) {
+    if (!read.block.valid()) return read;
+    if (layout.plain()) return in_plain(read);
+    if (const auto ready = presented(read, layout); ready && is_dense(*ready)) return *ready;
+    if (whole_plain(read)) return read_whole(draft_, converted(read.block, layout));
+    return read_whole(draft_, copied(read, layout));
+  }
+
+  // A small operand is read where it lies, a large one is brought into the layout first.
+  Read spread_in(const Read& read, const Layout& layout, const Shape& shape) {
+    const Read wide{read.block, spread(read.geometry, shape), {}};
+    const bool same_layout = draft_.block(read.block).layout == layout;
+    if (!same_layout && !is_spread(wide.geometry) && numel(shape) == numel(read.geometry.shape)) {
+      return dense_in(wide, layout);
+    }
+    if (const auto ready = presented(wide, layout)) return *ready;
+    return *presented({converted(read.block, {}), wide.geometry, {}}, layout);
+  }
+
+  Read in_logical_order(const Read& read) {
+    if (draft_.block(read.block).layout.plain()) return read;
+    return whole_plain(read) ? read_in_order(draft_, read.block) : in_plain(read);
+  }
+
+  // All of a block in another layout; made once.
+  BlockId converted(BlockId from, const Layout& layout) {
+    const std::pair key(from.index, to_string(layout));
+    if (const auto known = conversions_.find(key); known != conversions_.end()) {
+      return known->second;
+    }
+    Read read = read_in_order(draft_, from);
+    if (!layout.plain()) {
+      if (!draft_.block(from).layout.plain()) from = converted(from, {});
+      read = {from, physical_geometry(layout, dense(draft_.block(from).type.shape)), layout};
+    }
+    const BlockId to = add_copy(read, draft_.block(from).type, layout);
+    return conversions_[key] = to;
+  }
+
+  BlockId copied(const Read& read, const Layout& layout) {
+    const Read source =
+        presented(read, layout).value_or(presented(in_plain(read), layout).value_or(Read{}));
+    TESSERA_INVARIANT(source.block.valid(), "{} does not fit {}", to_string(layout),
+                      to_string(TensorType{DType::f32, read.geometry.shape}));
+    const DType dtype = draft_.block(read.block).type.dtype;
+    return add_copy(source, {dtype, read.geometry.shape}, layout);
+  }
+
+  BlockId add_copy(const Read& read, const TensorType& type, const Layout& layout) {
+    const BlockId to = draft_.add_block(type);
+    draft_.block(to).layout = layout;
+    draft_.calls.push_back({{}, {read}, {to}});
+    return to;
+  }
+
+  Draft& draft_;
+  std::vector<Wish> wishes_;  // by call
+  std::map<std::pair<int32_t, std::string>, BlockId> conversions_;
+};
+
+}  // namespace
+
+void choose_layouts(Draft& draft) { LayoutChooser(draft).choose(); }
+
+}  // namespace tessera::cpu
