@@ -30,6 +30,12 @@ Shape physical_shape(const Layout& layout, const Shape& shape) {
   return physical_geometry(layout, dense(shape)).shape;
 }
 
+Shape logical_shape(const Layout& layout, const Shape& physical) {
+  Shape shape(physical.begin(), physical.end() - static_cast<std::ptrdiff_t>(layout.cut.size()));
+  for (const int dim : layout.cut) shape[static_cast<size_t>(dim)] *= Layout::group;
+  return shape;
+}
+
 Geometry logical_order(const Layout& layout, const Shape& shape) {
   const Geometry physical = dense(physical_shape(layout, shape));
   Geometry ordered;

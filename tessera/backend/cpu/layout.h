@@ -34,6 +34,8 @@ bool fits(const Layout& layout, const Shape& shape);
 
 Shape physical_shape(const Layout& layout, const Shape& shape);
 
+Shape logical_shape(const Layout& layout, const Shape& physical);
+
 // A tensor with the given logical strides, in the physical order of the layout.
 Geometry physical_geometry(const Layout& layout, const Geometry& logical);
 

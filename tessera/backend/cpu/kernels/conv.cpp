@@ -1,6 +1,8 @@
-// Convolutions and their gradients by oneDNN. The batch is cut into pieces of a few images; each
-// piece brings its images into the layout oneDNN likes, which then still lie in the cache.
-// Gradients of weights are summed over the pieces in order.
+// Convolutions and their gradients by oneDNN. The work is cut into pieces of a few images or, where
+// images are few, of some of the channels of one; pieces are primitives for one thread. Images in
+// the channels layout and weights in theirs are what oneDNN likes and go in as they are; plain ones
+// are brought there piece by piece, while they lie in the cache. Gradients of weights are summed
+// over the pieces in order.
 #include "tessera/backend/cpu/kernels/table.h"
 
 #ifdef TESSERA_WITH_ONEDNN
@@ -22,14 +24,22 @@ constexpr int64_t multiply_adds_per_piece = 750'000;
 constexpr int64_t most_pieces = 32;
 // Each piece has a gradient of its own to be summed afterwards.
 constexpr int64_t most_weight_grad_pieces = 8;
+// A primitive for fewer channels than this runs well below its speed.
+constexpr int64_t fewest_channels_of_piece = 32;
 
-// A convolution as oneDNN describes it, for some images of the batch.
+Shape logical_shape(const KernelOperand& operand) {
+  return cpu::logical_shape(operand.layout, operand.geometry.shape);
+}
+
+// A convolution as oneDNN describes it, for a piece of the work: some images, and all channels of
+// the side that is cut or, of a single image, some.
 struct Problem {
   memory::dims input, weight, output;  // weight: [groups, out, in, kernel...] where groups > 1
   memory::dims stride, padding, dilation;
-  int64_t groups = 1, batch = 1, pieces = 1;
+  int64_t groups = 1, image_pieces = 1, channel_pieces = 1;
+  bool any_images = false;  // converting images costs less than the kernel that takes them as is
 
-  int64_t images() const { return batch / pieces; }
+  int64_t pieces() const { return image_pieces * channel_pieces; }
 };
 
 // The fewest pieces of equal size that are at least as many as wanted.
@@ -40,24 +50,49 @@ int64_t equal_pieces(int64_t batch, int64_t wanted) {
   return wanted <= 1 ? 1 : batch;
 }
 
-Problem problem_of(const KernelUse& use, const Shape& input, const Shape& weight,
-                   const Shape& output, int64_t piece_limit) {
+// How many pieces of equal size to make of the channels of one image.
+int64_t channel_pieces(int64_t channels, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t pieces = 2; pieces <= wanted; ++pieces) {
+    const bool equal = channels % (pieces * Layout::group) == 0;
+    if (equal && channels / pieces >= fewest_channels_of_piece) best = pieces;
+  }
+  return best;
+}
+
+// Which channels are cut when images are few: those of the result.
+enum class Cut { input_channels, output_channels };
+
+struct Sides {
+  const KernelOperand &input, &weight, &output;
+};
+
+Problem problem_of(const KernelUse& use, const Sides& sides, Cut cut, int64_t piece_limit) {
   Problem problem;
   problem.groups = use.attrs.integer("groups");
   problem.stride = use.attrs.integers("stride");
   problem.padding = use.attrs.integers("padding");
   problem.dilation = use.attrs.integers("dilation");
   for (int64_t& dilation : problem.dilation) --dilation;  // oneDNN counts the gaps
-  problem.batch = input[0];
-  const int64_t multiply_adds = numel(output) * numel(weight) / std::max<int64_t>(1, weight[0]);
-  problem.pieces =
-      equal_pieces(problem.batch, std::clamp<int64_t>(multiply_adds / multiply_adds_per_piece, 1,
-                                                      std::min(piece_limit, problem.batch)));
-  problem.input = input;
-  problem.input[0] = problem.images();
-  problem.output = output;
-  problem.output[0] = problem.images();
-  problem.weight = weight;
+  problem.input = logical_shape(sides.input);
+  problem.weight = logical_shape(sides.weight);
+  problem.output = logical_shape(sides.output);
+
+  const int64_t batch = problem.input[0];
+  const int64_t multiply_adds =
+      numel(problem.output) * numel(problem.weight) / std::max<int64_t>(1, problem.weight[0]);
+  const int64_t wanted =
+      std::clamp<int64_t>(multiply_adds / multiply_adds_per_piece, 1, piece_limit);
+  problem.image_pieces = equal_pieces(batch, std::min(wanted, batch));
+  const bool few_images = batch < 8 && problem.image_pieces == batch;
+  const KernelOperand& cut_side = cut == Cut::input_channels ? sides.input : sides.output;
+  if (few_images && problem.groups == 1 && cut_side.layout == channels_layout) {
+    int64_t& channels = cut == Cut::input_channels ? problem.input[1] : problem.output[1];
+    problem.channel_pieces = channel_pieces(channels, std::min<int64_t>(8, wanted / batch));
+    channels /= problem.channel_pieces;
+    problem.weight[cut == Cut::input_channels ? 1 : 0] = channels;
+  }
+  problem.input[0] = problem.output[0] = batch / problem.image_pieces;
   if (problem.groups > 1) {
     problem.weight[0] /= problem.groups;
     problem.weight.insert(problem.weight.begin(), problem.groups);
@@ -73,9 +108,38 @@ memory::desc plain(const memory::dims& dims) {
   return {dims, memory::data_type::f32, contiguous_strides(dims)};
 }
 
-// Images as they lie in a batch of the given strides.
-memory::desc plain(const memory::dims& dims, const Strides& strides) {
-  return {dims, memory::data_type::f32, strides};
+// A piece of an operand, as it lies.
+memory::desc lying(const memory::dims& dims, const KernelOperand& operand) {
+  if (operand.layout == channels_layout) {
+    return {dims, memory::data_type::f32, memory::format_tag::aBcd8b};
+  }
+  if (operand.layout == weights_layout) {
+    memory::dims all = logical_shape(operand);
+    const memory::desc whole(all, memory::data_type::f32, memory::format_tag::ABcd8b8a);
+    return dims == all ? whole : whole.submemory_desc(dims, memory::dims(dims.size(), 0));
+  }
+  // Weights in groups have a dimension more than the operand, and are dense.
+  const bool grouped = dims.size() != operand.geometry.shape.size();
+  return {dims, memory::data_type::f32,
+          grouped ? contiguous_strides(dims) : operand.geometry.strides};
+}
+
+// What a primitive is asked to work on: blocked images as they are, others as it likes.
+memory::desc asked(const Problem& problem, const memory::dims& dims, const KernelOperand& operand) {
+  const bool as_is = operand.layout == channels_layout && !problem.any_images;
+  return as_is ? lying(dims, operand) : any(dims);
+}
+
+// oneDNN has kernels that are only meant to be correct, for what no other one takes: small images,
+// mostly. Then another layout of the images is tried.
+template <typename Describe>
+auto describe_well(Problem problem, const Describe& describe) {
+  auto description = describe(problem);
+  if (std::string_view(description.impl_info_str()).find("ref") == std::string_view::npos) {
+    return description;
+  }
+  problem.any_images = true;
+  return describe(problem);
 }
 
 // Whether every element has a place of its own, as oneDNN asks of a layout.
@@ -93,89 +157,122 @@ bool has_no_overlap(const Geometry& geometry) {
   return true;
 }
 
-bool applies(const KernelUse& use) {
-  for (size_t i = 0; i < use.inputs.size(); ++i) {
-    if (!use.has_input(i)) continue;
-    const KernelOperand& operand = use.inputs[i];
-    if (operand.dtype != DType::f32 || numel(operand.geometry.shape) == 0) return false;
-    if (!has_no_overlap(operand.geometry)) return false;
-  }
-  return numel(use.outputs[0].geometry.shape) > 0;
+bool is_dense(const KernelOperand& operand) {
+  return same_elements(operand.geometry, dense(operand.geometry.shape));
+}
+
+// Bytes from one piece of a tensor to the next along a dimension that has `size` of it in a piece.
+int64_t piece_step(const KernelOperand& operand, size_t dim, int64_t size) {
+  const auto& cut = operand.layout.cut;
+  const bool grouped = std::find(cut.begin(), cut.end(), static_cast<int>(dim)) != cut.end();
+  return size / (grouped ? Layout::group : 1) * operand.geometry.strides[dim] *
+         int64_t{sizeof(float)};
 }
 
 dnnl::convolution_forward::primitive_desc forward_description(const Problem& problem,
+                                                              const Sides& sides,
                                                               const memory::desc* bias) {
   const auto kind = dnnl::prop_kind::forward_training;
   const auto algorithm = dnnl::algorithm::convolution_direct;
+  const memory::desc input = asked(problem, problem.input, sides.input),
+                     weight = any(problem.weight),
+                     output = asked(problem, problem.output, sides.output);
   const auto desc =
-      bias ? dnnl::convolution_forward::desc(kind, algorithm, any(problem.input),
-                                             any(problem.weight), *bias, any(problem.output),
+      bias ? dnnl::convolution_forward::desc(kind, algorithm, input, weight, *bias, output,
                                              problem.stride, problem.dilation, problem.padding,
                                              problem.padding)
-           : dnnl::convolution_forward::desc(
-                 kind, algorithm, any(problem.input), any(problem.weight), any(problem.output),
-                 problem.stride, problem.dilation, problem.padding, problem.padding);
+           : dnnl::convolution_forward::desc(kind, algorithm, input, weight, output, problem.stride,
+                                             problem.dilation, problem.padding, problem.padding);
   return {desc, onednn_attributes(), onednn_engine()};
 }
 
-dnnl::convolution_backward_data::primitive_desc input_grad_description(const Problem& problem) {
+dnnl::convolution_backward_data::primitive_desc input_grad_description(const Problem& problem,
+                                                                       const Sides& sides) {
   const dnnl::convolution_backward_data::desc desc(
-      dnnl::algorithm::convolution_direct, any(problem.input), any(problem.weight),
-      any(problem.output), problem.stride, problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, nullptr)};
+      dnnl::algorithm::convolution_direct, asked(problem, problem.input, sides.input),
+      any(problem.weight), asked(problem, problem.output, sides.output), problem.stride,
+      problem.dilation, problem.padding, problem.padding);
+  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, sides, nullptr)};
 }
 
-dnnl::convolution_backward_weights::primitive_desc weight_grad_description(const Problem& problem) {
+dnnl::convolution_backward_weights::primitive_desc weight_grad_description(const Problem& problem,
+                                                                           const Sides& sides) {
   const dnnl::convolution_backward_weights::desc desc(
-      dnnl::algorithm::convolution_direct, any(problem.input), any(problem.weight),
-      any(problem.output), problem.stride, problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, nullptr)};
+      dnnl::algorithm::convolution_direct, asked(problem, problem.input, sides.input),
+      any(problem.weight), asked(problem, problem.output, sides.output), problem.stride,
+      problem.dilation, problem.padding, problem.padding);
+  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, sides, nullptr)};
 }
 
-int64_t piece_bytes(const Problem& problem, const Strides& strides) {
-  return problem.images() * strides[0] * int64_t{sizeof(float)};
-}
+// Which images and which channels a piece is about.
+struct Piece {
+  int64_t images, channels;
+};
 
 // From images and weights to images: the convolution itself, and the gradient by its input.
 class ImagesToImages : public PreparedKernel {
  public:
-  template <typename Description>
-  ImagesToImages(const KernelUse& use, const Problem& problem, const memory::dims& from,
-                 const memory::dims& to, const Description& description,
-                 const memory::desc& from_desc, const memory::desc& to_desc,
-                 std::pair<int, int> arguments)
-      : pieces_(problem.pieces),
-        from_argument_(arguments.first),
-        to_argument_(arguments.second),
-        from_piece_bytes_(piece_bytes(problem, use.inputs[0].geometry.strides)),
-        to_piece_bytes_(piece_bytes(problem, contiguous_strides(to))),
-        from_(plain(from, use.inputs[0].geometry.strides), from_desc, Direction::to_primitive),
-        weight_(plain(problem.weight), description.weights_desc(), Direction::to_primitive),
-        to_(plain(to), to_desc, Direction::from_primitive),
-        primitive_(description),
-        bias_(use.has_input(2) ? plain(use.inputs[2].geometry.shape) : memory::desc()) {}
+  struct Tensors {
+    const KernelOperand &from, &weight, &to;
+    const memory::dims &from_dims, &to_dims;
+    const memory::desc &from_desc, &to_desc;
+    int from_argument, to_argument;
+    size_t weight_dim;  // the dimension of the weights that is cut with the result's channels
+  };
 
-  int64_t workspace_bytes() const override { return weight_.bytes() + pieces_ * one_piece_bytes(); }
+  template <typename Description>
+  ImagesToImages(const KernelUse& use, const Problem& problem, const Tensors& t,
+                 const Description& description)
+      : pieces_(problem.pieces()),
+        channel_pieces_(problem.channel_pieces),
+        from_argument_(t.from_argument),
+        to_argument_(t.to_argument),
+        from_step_(piece_step(t.from, 0, t.from_dims[0])),
+        to_step_(piece_step(t.to, 0, t.to_dims[0])),
+        to_channel_step_(piece_step(t.to, 1, t.to_dims[1])),
+        weight_step_(piece_step(t.weight, t.weight_dim, t.to_dims[1])),
+        from_(lying(t.from_dims, t.from), t.from_desc, Direction::to_primitive),
+        weight_(lying(problem.weight, t.weight), description.weights_desc(),
+                Direction::to_primitive),
+        to_(lying(t.to_dims, t.to), t.to_desc, Direction::from_primitive),
+        primitive_(description),
+        bias_(use.has_input(2) ? plain({t.to_dims[1]}) : memory::desc()) {}
+
+  int64_t workspace_bytes() const override {
+    return channel_pieces_ * weight_.bytes() + pieces_ * one_piece_bytes();
+  }
 
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
-    std::byte* weight = weight_.data(call.inputs[1].data, workspace.data());
-    {
-      const OneOmpThread one_thread;
-      weight_.convert(call.inputs[1].data, workspace.data());
+    const auto weight_at = [&](int64_t part) { return call.inputs[1].data + part * weight_step_; };
+    const auto weight_room = [&](int64_t part) {
+      return workspace.data() + part * weight_.bytes();
+    };
+    if (weight_.bytes() > 0) {
+      call.pool.run(channel_pieces_, [&](int64_t part) {
+        const OneOmpThread one_thread;
+        weight_.convert(weight_at(part), weight_room(part));
+      });
     }
-    call.pool.run(pieces_, [&](int64_t piece) {
+    call.pool.run(pieces_, [&](int64_t index) {
       const OneOmpThread one_thread;
-      std::byte* room = workspace.data() + weight_.bytes() + piece * one_piece_bytes();
-      std::byte* from = call.inputs[0].data + piece * from_piece_bytes_;
-      std::byte* to = call.outputs[0].data + piece * to_piece_bytes_;
+      const Piece piece{index / channel_pieces_, index % channel_pieces_};
+      std::byte* room =
+          workspace.data() + channel_pieces_ * weight_.bytes() + index * one_piece_bytes();
+      std::byte* from = call.inputs[0].data + piece.images * from_step_;
+      std::byte* to =
+          call.outputs[0].data + piece.images * to_step_ + piece.channels * to_channel_step_;
       std::byte* to_room = room + from_.bytes();
       from_.convert(from, room);
       std::unordered_map<int, memory> arguments = {
           {from_argument_, onednn_memory(from_.wanted(), from_.data(from, room))},
-          {DNNL_ARG_WEIGHTS, onednn_memory(weight_.wanted(), weight)},
+          {DNNL_ARG_WEIGHTS,
+           onednn_memory(weight_.wanted(),
+                         weight_.data(weight_at(piece.channels), weight_room(piece.channels)))},
           {to_argument_, onednn_memory(to_.wanted(), to_.data(to, to_room))}};
       if (call.has_input(2)) {
-        arguments.emplace(DNNL_ARG_BIAS, onednn_memory(bias_, call.inputs[2].data));
+        const auto bias_step = static_cast<int64_t>(bias_.get_size());
+        arguments.emplace(DNNL_ARG_BIAS,
+                          onednn_memory(bias_, call.inputs[2].data + piece.channels * bias_step));
       }
       primitive_.run(std::move(arguments), to_room + to_.bytes());
       to_.convert(to, to_room);
@@ -187,9 +284,9 @@ class ImagesToImages : public PreparedKernel {
     return from_.bytes() + to_.bytes() + primitive_.scratch_bytes();
   }
 
-  int64_t pieces_;
+  int64_t pieces_, channel_pieces_;
   int from_argument_, to_argument_;
-  int64_t from_piece_bytes_, to_piece_bytes_;
+  int64_t from_step_, to_step_, to_channel_step_, weight_step_;
   OnednnLayout from_, weight_, to_;
   OnednnPrimitive primitive_;
   memory::desc bias_;
@@ -198,33 +295,44 @@ class ImagesToImages : public PreparedKernel {
 // From the images of both sides to the gradient of the weights.
 class WeightGrad : public PreparedKernel {
  public:
-  WeightGrad(const KernelUse& use, const Problem& problem,
+  WeightGrad(const Problem& problem, const Sides& sides,
              const dnnl::convolution_backward_weights::primitive_desc& description)
-      : pieces_(problem.pieces),
-        grad_piece_bytes_(piece_bytes(problem, use.inputs[0].geometry.strides)),
-        input_piece_bytes_(piece_bytes(problem, use.inputs[1].geometry.strides)),
-        grad_(plain(problem.output, use.inputs[0].geometry.strides), description.diff_dst_desc(),
+      : pieces_(problem.pieces()),
+        channel_pieces_(problem.channel_pieces),
+        grad_step_(piece_step(sides.output, 0, problem.output[0])),
+        grad_channel_step_(piece_step(sides.output, 1, problem.output[1])),
+        input_step_(piece_step(sides.input, 0, problem.input[0])),
+        weight_step_(piece_step(sides.weight, 0, problem.output[1])),
+        grad_(lying(problem.output, sides.output), description.diff_dst_desc(),
               Direction::to_primitive),
-        input_(plain(problem.input, use.inputs[1].geometry.strides), description.src_desc(),
-               Direction::to_primitive),
-        weight_(plain(problem.weight), description.diff_weights_desc(), Direction::from_primitive),
+        input_(lying(problem.input, sides.input), description.src_desc(), Direction::to_primitive),
+        weight_(lying(problem.weight, sides.weight), description.diff_weights_desc(),
+                Direction::from_primitive),
         primitive_(description) {}
 
-  int64_t workspace_bytes() const override { return weight_.bytes() + pieces_ * one_piece_bytes(); }
+  int64_t workspace_bytes() const override {
+    return channel_pieces_ * weight_.bytes() + pieces_ * one_piece_bytes();
+  }
 
-  // The first piece writes where the sum will be, the others into room of their own.
+  // The first images write where the sum will be, the others into room of their own.
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
-    std::byte* sum = weight_.data(call.outputs[0].data, workspace.data());
-    const auto room_of = [&](int64_t piece) {
-      return workspace.data() + weight_.bytes() + piece * one_piece_bytes();
+    const auto result = [&](int64_t part) { return call.outputs[0].data + part * weight_step_; };
+    const auto result_room = [&](int64_t part) {
+      return workspace.data() + part * weight_.bytes();
     };
-    call.pool.run(pieces_, [&](int64_t piece) {
+    const auto sum = [&](int64_t part) { return weight_.data(result(part), result_room(part)); };
+    const auto room_of = [&](int64_t piece) {
+      return workspace.data() + channel_pieces_ * weight_.bytes() + piece * one_piece_bytes();
+    };
+    call.pool.run(pieces_, [&](int64_t index) {
       const OneOmpThread one_thread;
-      std::byte* partial = piece == 0 ? sum : room_of(piece);
-      std::byte* grad_room = room_of(piece) + aligned_bytes(weight_.wanted());
+      const Piece piece{index / channel_pieces_, index % channel_pieces_};
+      std::byte* partial = piece.images == 0 ? sum(piece.channels) : room_of(index);
+      std::byte* grad_room = room_of(index) + aligned_bytes(weight_.wanted());
       std::byte* input_room = grad_room + grad_.bytes();
-      std::byte* grad = call.inputs[0].data + piece * grad_piece_bytes_;
-      std::byte* input = call.inputs[1].data + piece * input_piece_bytes_;
+      std::byte* grad =
+          call.inputs[0].data + piece.images * grad_step_ + piece.channels * grad_channel_step_;
+      std::byte* input = call.inputs[1].data + piece.images * input_step_;
       grad_.convert(grad, grad_room);
       input_.convert(input, input_room);
       primitive_.run(
@@ -233,9 +341,11 @@ class WeightGrad : public PreparedKernel {
            {DNNL_ARG_DIFF_WEIGHTS, onednn_memory(weight_.wanted(), partial)}},
           input_room + input_.bytes());
     });
-    add_partials(call.pool, reinterpret_cast<float*>(sum), room_of(0));
-    const OneOmpThread one_thread;
-    weight_.convert(call.outputs[0].data, workspace.data());
+    for (int64_t part = 0; part < channel_pieces_; ++part) {
+      add_partials(call.pool, reinterpret_cast<float*>(sum(part)), room_of(part));
+      const OneOmpThread one_thread;
+      weight_.convert(result(part), result_room(part));
+    }
   }
 
  private:
@@ -247,51 +357,54 @@ class WeightGrad : public PreparedKernel {
   void add_partials(ThreadPool& pool, float* sum, const std::byte* rooms) const {
     const auto count = static_cast<int64_t>(weight_.wanted().get_size() / sizeof(float));
     pool.run_ranges(count, 16384, [&](int64_t begin, int64_t end) {
-      for (int64_t piece = 1; piece < pieces_; ++piece) {
+      for (int64_t piece = channel_pieces_; piece < pieces_; piece += channel_pieces_) {
         const auto* partial = reinterpret_cast<const float*>(rooms + piece * one_piece_bytes());
         for (int64_t i = begin; i < end; ++i) sum[i] += partial[i];
       }
     });
   }
 
-  int64_t pieces_;
-  int64_t grad_piece_bytes_, input_piece_bytes_;
+  int64_t pieces_, channel_pieces_;
+  int64_t grad_step_, grad_channel_step_, input_step_, weight_step_;
   OnednnLayout grad_, input_, weight_;
   OnednnPrimitive primitive_;
 };
 
-bool is_dense(const KernelOperand& operand) {
-  return same_elements(operand.geometry, dense(operand.geometry.shape));
-}
-
-// conv(input, weight, bias?)
-bool images_to_images_applies(const KernelUse& use) {
-  return applies(use) && is_dense(use.inputs[1]) && (!use.has_input(2) || is_dense(use.inputs[2]));
-}
+// --- conv(input, weight, bias?) -----------------------------------------------------------------
 
 std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
   const OneOmpThread one_thread;
-  const Problem problem =
-      problem_of(use, use.inputs[0].geometry.shape, use.inputs[1].geometry.shape,
-                 use.outputs[0].geometry.shape, most_pieces);
-  const memory::desc bias = use.has_input(2) ? plain(use.inputs[2].geometry.shape) : memory::desc();
-  const auto description = forward_description(problem, use.has_input(2) ? &bias : nullptr);
-  return std::make_unique<ImagesToImages>(use, problem, problem.input, problem.output, description,
-                                          description.src_desc(), description.dst_desc(),
-                                          std::pair(DNNL_ARG_SRC, DNNL_ARG_DST));
+  const Sides sides{use.inputs[0], use.inputs[1], use.outputs[0]};
+  const Problem problem = problem_of(use, sides, Cut::output_channels, most_pieces);
+  const memory::desc bias = use.has_input(2) ? plain({problem.output[1]}) : memory::desc();
+  const auto description = describe_well(problem, [&](const Problem& with) {
+    return forward_description(with, sides, use.has_input(2) ? &bias : nullptr);
+  });
+  return std::make_unique<ImagesToImages>(
+      use, problem,
+      ImagesToImages::Tensors{sides.input, sides.weight, sides.output, problem.input,
+                              problem.output, description.src_desc(), description.dst_desc(),
+                              DNNL_ARG_SRC, DNNL_ARG_DST, 0},
+      description);
 }
 
-// conv_input_grad(grad, weight)
+// --- conv_input_grad(grad, weight) --------------------------------------------------------------
+
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
   const OneOmpThread one_thread;
-  const Problem problem =
-      problem_of(use, use.outputs[0].geometry.shape, use.inputs[1].geometry.shape,
-                 use.inputs[0].geometry.shape, most_pieces);
-  const auto description = input_grad_description(problem);
-  return std::make_unique<ImagesToImages>(use, problem, problem.output, problem.input, description,
-                                          description.diff_dst_desc(), description.diff_src_desc(),
-                                          std::pair(DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC));
+  const Sides sides{use.outputs[0], use.inputs[1], use.inputs[0]};
+  const Problem problem = problem_of(use, sides, Cut::input_channels, most_pieces);
+  const auto description = describe_well(
+      problem, [&](const Problem& with) { return input_grad_description(with, sides); });
+  return std::make_unique<ImagesToImages>(
+      use, problem,
+      ImagesToImages::Tensors{sides.output, sides.weight, sides.input, problem.output,
+                              problem.input, description.diff_dst_desc(),
+                              description.diff_src_desc(), DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, 1},
+      description);
 }
+
+// --- conv_weight_grad(grad, input) --------------------------------------------------------------
 
 // Every piece has a gradient of its own, which costs memory and time to add up.
 int64_t weight_grad_pieces(const Shape& weight) {
@@ -300,23 +413,137 @@ int64_t weight_grad_pieces(const Shape& weight) {
   return std::clamp<int64_t>(fitting, 2, most_weight_grad_pieces);
 }
 
-// conv_weight_grad(grad, input)
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
   const OneOmpThread one_thread;
-  const Problem problem =
-      problem_of(use, use.inputs[1].geometry.shape, use.outputs[0].geometry.shape,
-                 use.inputs[0].geometry.shape, weight_grad_pieces(use.outputs[0].geometry.shape));
-  return std::make_unique<WeightGrad>(use, problem, weight_grad_description(problem));
+  const Sides sides{use.inputs[1], use.outputs[0], use.inputs[0]};
+  const Problem problem = problem_of(use, sides, Cut::output_channels,
+                                     weight_grad_pieces(use.outputs[0].geometry.shape));
+  const auto description = describe_well(
+      problem, [&](const Problem& with) { return weight_grad_description(with, sides); });
+  return std::make_unique<WeightGrad>(problem, sides, description);
+}
+
+// --- which uses ---------------------------------------------------------------------------------
+
+bool any_use(const KernelUse& use) {
+  for (size_t i = 0; i < use.inputs.size(); ++i) {
+    if (!use.has_input(i)) continue;
+    const KernelOperand& operand = use.inputs[i];
+    if (operand.dtype != DType::f32 || numel(operand.geometry.shape) == 0) return false;
+    if (!has_no_overlap(operand.geometry)) return false;
+    if (!operand.layout.plain() && !is_dense(operand)) return false;
+  }
+  return numel(use.outputs[0].geometry.shape) > 0;
+}
+
+bool all_plain(const KernelUse& use) {
+  const auto is_plain = [](const KernelOperand& operand) { return operand.layout.plain(); };
+  return std::all_of(use.inputs.begin(), use.inputs.end(), is_plain) && is_plain(use.outputs[0]);
+}
+
+bool dense_weight_and_bias(const KernelUse& use) {
+  return is_dense(use.inputs[1]) && (!use.has_input(2) || is_dense(use.inputs[2]));
+}
+
+bool plain_images_to_images(const KernelUse& use) {
+  return any_use(use) && all_plain(use) && dense_weight_and_bias(use);
+}
+
+bool plain_weight_grad(const KernelUse& use) { return any_use(use) && all_plain(use); }
+
+// Images of 2-D convolutions go into the channels layout where their channels come in whole groups;
+// the first layer's input, with fewer channels than a group, stays plain. Weights likewise.
+struct ChannelLayouts {
+  Layout input, weight, output;
+  bool good = false;
+};
+
+ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const Shape& weight,
+                               const Shape& output) {
+  if (input.size() != 4) return {};
+  const int64_t groups = use.attrs.integer("groups");
+  const bool in = fits(channels_layout, input), out = fits(channels_layout, output);
+  const bool first_layer = input[1] < Layout::group && groups == 1;
+  const bool whole_groups = groups == 1 || (weight[0] / groups) % Layout::group == 0 ||
+                            (weight[0] == groups && weight[1] == 1);
+  if (!out || !(in || first_layer) || !whole_groups) return {};
+  return {in ? channels_layout : plain_layout, in && groups == 1 ? weights_layout : plain_layout,
+          channels_layout, true};
+}
+
+bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const Sides& sides) {
+  return wanted.good && sides.input.layout == wanted.input &&
+         sides.weight.layout == wanted.weight && sides.output.layout == wanted.output &&
+         any_use(use);
+}
+
+ChannelLayouts forward_layouts(const KernelUse& use) {
+  return channel_layouts(use, logical_shape(use.inputs[0]), logical_shape(use.inputs[1]),
+                         logical_shape(use.outputs[0]));
+}
+
+bool channels_forward(const KernelUse& use) {
+  return channels_in_use(use, forward_layouts(use),
+                         {use.inputs[0], use.inputs[1], use.outputs[0]}) &&
+         dense_weight_and_bias(use);
+}
+
+std::vector<Layout> wants_forward(const KernelUse& use) {
+  const ChannelLayouts wanted = forward_layouts(use);
+  if (!wanted.good || !any_use(use) || !dense_weight_and_bias(use)) return {};
+  std::vector<Layout> layouts(use.inputs.size() + 1);
+  layouts[0] = wanted.input;
+  layouts[1] = wanted.weight;
+  layouts.back() = wanted.output;
+  return layouts;
+}
+
+ChannelLayouts input_grad_layouts(const KernelUse& use) {
+  return channel_layouts(use, logical_shape(use.outputs[0]), logical_shape(use.inputs[1]),
+                         logical_shape(use.inputs[0]));
+}
+
+bool channels_input_grad(const KernelUse& use) {
+  return channels_in_use(use, input_grad_layouts(use),
+                         {use.outputs[0], use.inputs[1], use.inputs[0]}) &&
+         is_dense(use.inputs[1]);
+}
+
+std::vector<Layout> wants_input_grad(const KernelUse& use) {
+  const ChannelLayouts wanted = input_grad_layouts(use);
+  if (!wanted.good || !any_use(use) || !is_dense(use.inputs[1])) return {};
+  return {wanted.output, wanted.weight, wanted.input};
+}
+
+ChannelLayouts weight_grad_layouts(const KernelUse& use) {
+  return channel_layouts(use, logical_shape(use.inputs[1]), logical_shape(use.outputs[0]),
+                         logical_shape(use.inputs[0]));
+}
+
+bool channels_weight_grad(const KernelUse& use) {
+  return channels_in_use(use, weight_grad_layouts(use),
+                         {use.inputs[1], use.outputs[0], use.inputs[0]});
+}
+
+std::vector<Layout> wants_weight_grad(const KernelUse& use) {
+  const ChannelLayouts wanted = weight_grad_layouts(use);
+  if (!wanted.good || !any_use(use)) return {};
+  return {wanted.output, wanted.input, wanted.weight};
 }
 
 }  // namespace
 
 std::span<const KernelEntry> conv_entries() {
+  // clang-format off
   static constexpr KernelEntry entries[] = {
-      {"conv", "onednn_conv", images_to_images_applies, prepare_forward},
-      {"conv_input_grad", "onednn_conv_input_grad", images_to_images_applies, prepare_input_grad},
-      {"conv_weight_grad", "onednn_conv_weight_grad", applies, prepare_weight_grad},
+      {"conv", "onednn_channels", channels_forward, prepare_forward, wants_forward},
+      {"conv", "onednn_conv", plain_images_to_images, prepare_forward},
+      {"conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad},
+      {"conv_input_grad", "onednn_conv_input_grad", plain_images_to_images, prepare_input_grad},
+      {"conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad},
+      {"conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad},
   };
+  // clang-format on
   return entries;
 }
 
