@@ -65,6 +65,9 @@ KernelTrial weight_grad(const Case& c) {
   return {"conv_weight_grad", {dense(output_of(c)), dense(c.input)}, attrs};
 }
 
+constexpr const char* channels_kernels =
+    "onednn_channels,onednn_channels_input_grad,onednn_channels_weight_grad";
+
 void expect_good(const KernelTrial& trial, const std::string& kernel, const Case& c) {
   EXPECT_EQ(trial.kernel(), kernel) << c.name;
   EXPECT_LT(trial.error(), 5e-6) << kernel << ", " << c.name;
@@ -74,19 +77,36 @@ void expect_good(const KernelTrial& trial, const std::string& kernel, const Case
 }
 
 TEST(Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
-  for (const Case& c : cases()) expect_good(forward(c), "onednn_conv", c);
+  const WithoutKernels plain_only(channels_kernels);
+  for (const Case& c : cases()) {
+    expect_good(forward(c), "onednn_conv", c);
+    expect_good(input_grad(c), "onednn_conv_input_grad", c);
+    expect_good(weight_grad(c), "onednn_conv_weight_grad", c);
+  }
 }
 
-TEST(Conv, InputGradAgreesWithTheReferenceForAnyNumberOfThreads) {
-  for (const Case& c : cases()) expect_good(input_grad(c), "onednn_conv_input_grad", c);
-}
-
-TEST(Conv, WeightGradAgreesWithTheReferenceForAnyNumberOfThreads) {
-  for (const Case& c : cases()) expect_good(weight_grad(c), "onednn_conv_weight_grad", c);
+TEST(Conv, AgreesWithTheReferenceInTheChannelsLayout) {
+  const std::vector<Case> in_groups_of_eight = {
+      {"first layer", {4, 3, 20, 20}, {64, 3, 7, 7}, {2, 2}, {3, 3}, {1, 1}, 1, false},
+      {"prime batch", {7, 16, 20, 20}, {32, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+      {"stride", {4, 8, 17, 15}, {16, 8, 3, 3}, {2, 2}, {1, 1}, {1, 1}, 1, false},
+      {"dilation", {4, 8, 17, 15}, {16, 8, 3, 3}, {1, 1}, {2, 2}, {2, 2}, 1, false},
+      {"1x1", {4, 24, 14, 14}, {48, 24, 1, 1}, {1, 1}, {0, 0}, {1, 1}},
+      {"tiny images", {3, 64, 2, 2}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+      {"one image, cut by channels", {1, 64, 32, 32}, {128, 64, 2, 2}, {2, 2}, {0, 0}, {1, 1}},
+      {"three images, cut by channels", {3, 64, 20, 30}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+      {"depthwise", {4, 16, 10, 10}, {16, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 16},
+      {"groups", {4, 32, 10, 10}, {32, 8, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 4},
+  };
+  for (const Case& c : in_groups_of_eight) {
+    expect_good(forward(c), "onednn_channels", c);
+    if (c.input[1] >= 8) expect_good(input_grad(c), "onednn_channels_input_grad", c);
+    expect_good(weight_grad(c), "onednn_channels_weight_grad", c);
+  }
 }
 
 TEST(Conv, ReadsImagesOfAnyStrides) {
-  const Case c{"channels last", {8, 6, 11, 12}, {8, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
+  const Case c{"channels last", {8, 6, 11, 12}, {9, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
   const Geometry channels_last{c.input, {6 * 11 * 12, 1, 12 * 6, 6}, 0};
   const KernelTrial trial("conv", {channels_last, dense(c.weight), Geometry{}}, attrs_of(c));
   EXPECT_EQ(trial.kernel(), "onednn_conv");

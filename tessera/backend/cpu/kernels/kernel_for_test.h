@@ -1,18 +1,31 @@
-// Runs one kernel on random operands of given strides, and the operator's reference kernel beside
-// it.
+// Runs one kernel on random operands of given strides, in the layouts it wishes for, and the
+// operator's reference kernel beside it.
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
 
+#include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
+
+// While it lives, the named entries (separated by commas) are passed over.
+class WithoutKernels {
+ public:
+  explicit WithoutKernels(const std::string& names) {
+    setenv("TESSERA_DISABLE_KERNELS", names.c_str(), 1);
+  }
+  ~WithoutKernels() { unsetenv("TESSERA_DISABLE_KERNELS"); }
+  WithoutKernels(const WithoutKernels&) = delete;
+  WithoutKernels& operator=(const WithoutKernels&) = delete;
+};
 
 class KernelTrial {
  public:
@@ -32,12 +45,19 @@ class KernelTrial {
     }
     const TensorType result = infer(row_, types, attrs_).at(0);
     outputs_.push_back({result.dtype, dense(result.shape), true});
-    choice_ = choose_kernel({row_, attrs_, inputs_, outputs_});
+    lay_out(kernel_wish({row_, attrs_, inputs_, outputs_}).layouts);
+    choice_ = choose_kernel({row_, attrs_, laid_inputs_, laid_outputs_});
   }
 
   const std::string& kernel() const { return choice_.name; }
-  std::vector<float> result(int threads) const { return run(*choice_.kernel, threads); }
-  std::vector<float> expected() const { return run(*reference_kernel(row_).kernel, 1); }
+  std::vector<float> result(int threads) const {
+    const Layout& layout = laid_outputs_[0].layout;
+    const auto laid = run(*choice_.kernel, laid_inputs_, laid_memory_, laid_outputs_[0], threads);
+    return in_order(laid, logical_order(layout, outputs_[0].geometry.shape));
+  }
+  std::vector<float> expected() const {
+    return run(*reference_kernel(row_).kernel, inputs_, memory_, outputs_[0], 1);
+  }
 
   // The largest difference, relative to the largest value.
   double error() const {
@@ -52,18 +72,49 @@ class KernelTrial {
   }
 
  private:
-  std::vector<float> run(const PreparedKernel& kernel, int threads) const {
+  using Values = std::vector<float>;
+
+  // The elements that `geometry` names, one after the other.
+  static Values in_order(const Values& memory, const Geometry& geometry) {
+    Values out(static_cast<size_t>(numel(geometry.shape)));
+    if (out.empty()) return out;
+    ThreadPool pool(1);
+    const auto data = [](const Values& v, int64_t offset) {
+      return reinterpret_cast<std::byte*>(const_cast<float*>(v.data() + offset));
+    };
+    copy_dense({data(memory, geometry.offset), DType::f32, geometry.shape, geometry.strides},
+               data(out, 0), pool);
+    return out;
+  }
+
+  void lay_out(const std::vector<Layout>& layouts) {
+    laid_inputs_ = inputs_;
+    laid_outputs_ = outputs_;
+    laid_memory_ = memory_;
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      if (layouts[i].plain()) continue;
+      const bool input = i < inputs_.size();
+      KernelOperand& operand = input ? laid_inputs_[i] : laid_outputs_[i - inputs_.size()];
+      const Geometry logical = operand.geometry;
+      operand.layout = layouts[i];
+      operand.geometry = dense(physical_shape(layouts[i], logical.shape));
+      if (input) laid_memory_[i] = in_order(memory_[i], physical_geometry(layouts[i], logical));
+    }
+  }
+
+  Values run(const PreparedKernel& kernel, const std::vector<KernelOperand>& operands,
+             const std::vector<Values>& memory, const KernelOperand& result, int threads) const {
     ThreadPool pool(threads);
-    std::vector<float> out(static_cast<size_t>(numel(outputs_[0].geometry.shape)), NAN);
+    Values out(static_cast<size_t>(numel(result.geometry.shape)), NAN);
     std::vector<TensorView> inputs;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const float* data = memory_[i].data() + inputs_[i].geometry.offset;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const float* data = memory[i].data() + operands[i].geometry.offset;
       inputs.push_back({reinterpret_cast<std::byte*>(const_cast<float*>(data)), DType::f32,
-                        inputs_[i].geometry.shape, inputs_[i].geometry.strides,
-                        inputs_[i].present});
+                        operands[i].geometry.shape, operands[i].geometry.strides,
+                        operands[i].present});
     }
     const TensorView output{reinterpret_cast<std::byte*>(out.data()), DType::f32,
-                            outputs_[0].geometry.shape, outputs_[0].geometry.strides};
+                            result.geometry.shape, result.geometry.strides};
     // Whatever lay in the workspace before must not matter.
     const Memory workspace(kernel.workspace_bytes());
     if (workspace.bytes() > 0)
@@ -75,8 +126,8 @@ class KernelTrial {
 
   const OpDef& row_;
   Attrs attrs_;
-  std::vector<KernelOperand> inputs_, outputs_;
-  std::vector<std::vector<float>> memory_;
+  std::vector<KernelOperand> inputs_, outputs_, laid_inputs_, laid_outputs_;
+  std::vector<Values> memory_, laid_memory_;
   KernelChoice choice_;
 };
 
