@@ -21,6 +21,13 @@ namespace {
 // Long enough to bridge the gap between two kernels, short enough not to starve a busy machine.
 constexpr auto spin_time = std::chrono::microseconds(30);
 constexpr int spins_between_clock_reads = 64;
+// How long the caller waits for begun pieces before it offers its core to who works on them.
+constexpr int spins_before_yield = 4096;
+
+constexpr uint64_t one_job = uint64_t{1} << 32;
+
+// How many pieces nobody has taken yet.
+constexpr int64_t left_of(uint64_t job) { return static_cast<int64_t>(job % one_job); }
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -117,7 +124,8 @@ ThreadPool::ThreadPool(int threads) {
     new (&pool.wake_) std::condition_variable();
     new (&pool.error_mutex_) std::mutex();
     new (&pool.error_) std::exception_ptr();
-    pool.generation_ = 0;
+    pool.job_ = 0;
+    pool.asleep_ = 0;
   });
 }
 
@@ -126,7 +134,6 @@ ThreadPool::~ThreadPool() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
-    ++generation_;
   }
   wake_.notify_all();
   for (auto& worker : workers_) worker.join();
@@ -142,59 +149,96 @@ void ThreadPool::run_erased(int64_t pieces, Call call, const void* work) {
     for (int64_t piece = 0; piece < pieces; ++piece) call(work, piece);
     return;
   }
+  TESSERA_INVARIANT(pieces < static_cast<int64_t>(one_job), "a job of {} pieces", pieces);
   pieces_ = pieces;
   call_ = call;
   work_ = work;
-  next_piece_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  const uint64_t number = job_.load(std::memory_order_relaxed) / one_job + 1;
+  job_.store(number * one_job + static_cast<uint64_t>(pieces));
+  // Both sequentially consistent: either we see who lies down, or they see the job.
+  if (asleep_.load() > 0) wake_sleepers();
+  take_pieces();
+  wait_for_others();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::wake_sleepers() {
   {
-    std::lock_guard lock(mutex_);
-    generation_.fetch_add(1, std::memory_order_release);
+    const std::lock_guard lock(mutex_);
+    asleep_.store(0, std::memory_order_relaxed);
   }
   wake_.notify_all();
-  take_pieces();
-  for (int spins = 0; busy_.load(std::memory_order_acquire) != 0; ++spins) {
+}
+
+// Only for pieces that were begun: nobody can take any more.
+void ThreadPool::wait_for_others() {
+  for (int spins = 0; done_.load(std::memory_order_acquire) != pieces_; ++spins) {
     // A worker that was descheduled needs this core more than we do.
-    if (spins < 4096) {
+    if (spins < spins_before_yield) {
       pause_briefly();
     } else {
       std::this_thread::yield();
     }
   }
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void ThreadPool::take_pieces() {
+  int64_t finished = 0;
+  uint64_t job = job_.load(std::memory_order_acquire);
+  while (left_of(job) > 0) {
+    if (!job_.compare_exchange_weak(job, job - 1, std::memory_order_acquire)) continue;
+    // The job cannot end before this piece has: its description stays.
+    finished += run_piece(pieces_ - left_of(job));
+    job = job_.load(std::memory_order_acquire);
+  }
+  if (finished > 0) done_.fetch_add(finished, std::memory_order_release);
+}
+
+// How many pieces it has settled: one, and after an exception all that nobody has taken.
+int64_t ThreadPool::run_piece(int64_t piece) {
   try {
-    while (true) {
-      const int64_t piece = next_piece_.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= pieces_) return;
-      call_(work_, piece);
-    }
+    call_(work_, piece);
+    return 1;
   } catch (...) {
-    std::lock_guard lock(error_mutex_);
+    const std::lock_guard lock(error_mutex_);
     if (!error_) error_ = std::current_exception();
-    next_piece_.store(pieces_, std::memory_order_relaxed);
+    return 1 + drop_pieces();
   }
 }
 
-void ThreadPool::worker_loop() {
-  uint64_t seen = 0;
-  while (true) {
-    const auto give_up = std::chrono::steady_clock::now() + spin_time;
-    int spins = 0;
-    while (generation_.load(std::memory_order_acquire) == seen) {
-      pause_briefly();
-      if (++spins % spins_between_clock_reads == 0 && std::chrono::steady_clock::now() > give_up) {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
-      }
-    }
-    seen = generation_.load(std::memory_order_acquire);
-    if (stop_) return;
-    take_pieces();
-    busy_.fetch_sub(1, std::memory_order_release);
+int64_t ThreadPool::drop_pieces() {
+  uint64_t job = job_.load(std::memory_order_relaxed);
+  while (!job_.compare_exchange_weak(job, job / one_job * one_job, std::memory_order_acquire)) {
   }
+  return left_of(job);
+}
+
+void ThreadPool::worker_loop() {
+  while (wait_for_job()) take_pieces();
+}
+
+// False when the pool ends.
+bool ThreadPool::wait_for_job() {
+  auto give_up = std::chrono::steady_clock::now() + spin_time;
+  for (int spins = 1; left_of(job_.load(std::memory_order_relaxed)) == 0; ++spins) {
+    if (stop_.load(std::memory_order_relaxed)) return false;
+    pause_briefly();
+    if (spins % spins_between_clock_reads != 0 || std::chrono::steady_clock::now() < give_up) {
+      continue;
+    }
+    sleep();
+    give_up = std::chrono::steady_clock::now() + spin_time;
+  }
+  return true;
+}
+
+// May return for no reason: who calls it looks again.
+void ThreadPool::sleep() {
+  std::unique_lock lock(mutex_);
+  asleep_.fetch_add(1);
+  if (stop_ || left_of(job_.load()) > 0) return;
+  wake_.wait(lock);
 }
 
 }  // namespace tessera

@@ -1,5 +1,9 @@
 // Threads that take pieces of one job at a time. A job is cut into pieces by its shape alone, never
 // by the number of threads, so that results have the same bits for any number of them.
+//
+// A worker that has nothing to do spins for a moment, then sleeps. The caller takes pieces like
+// everybody else and waits only for pieces that somebody has begun: a worker that comes late finds
+// nothing left and costs nothing.
 #pragma once
 
 #include <atomic>
@@ -53,18 +57,27 @@ class ThreadPool {
 
   void run_erased(int64_t pieces, Call call, const void* work);
   void take_pieces();
+  int64_t run_piece(int64_t piece);
+  int64_t drop_pieces();
+  void wake_sleepers();
+  void wait_for_others();
   void worker_loop();
+  bool wait_for_job();
+  void sleep();
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int64_t> next_piece_{0};
-  std::atomic<int> busy_{0};
-  std::atomic<bool> stop_{false};
+  // Written by the caller while no piece is being worked on; read by who has taken a piece.
   int64_t pieces_ = 0;
   Call call_ = nullptr;
   const void* work_ = nullptr;
+  // The job's number in the upper half, how many of its pieces nobody has taken yet in the lower.
+  // In one word, so that a piece is never taken of another job than the one that was looked at.
+  alignas(64) std::atomic<uint64_t> job_{0};
+  alignas(64) std::atomic<int64_t> done_{0};  // pieces of this job
+  alignas(64) std::atomic<bool> stop_{false};
+  std::atomic<int> asleep_{0};  // workers that were not notified since they lay down
+  std::mutex mutex_;            // of sleeping
+  std::condition_variable wake_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -75,6 +76,52 @@ TEST(ThreadPool, ManySmallJobsInARow) {
     pool.run(64, [&](int64_t piece) { values[static_cast<size_t>(piece)] += piece; });
   }
   EXPECT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), 2016 * 2000);
+}
+
+TEST(ThreadPool, JobsAfterAPauseFindSleepingWorkers) {
+  ThreadPool pool(3);
+  for (int job = 0; job < 20; ++job) {
+    std::this_thread::sleep_for(std::chrono::microseconds(job % 2 == 0 ? 500 : 30));
+    std::atomic<int64_t> sum{0};
+    pool.run(10, [&](int64_t piece) { sum += piece; });
+    EXPECT_EQ(sum, 45);
+  }
+}
+
+TEST(ThreadPool, ASleepingWorkerTakesPartAgain) {
+  ThreadPool pool(2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::atomic<int> elsewhere{0};
+  pool.run(20, [&, caller = std::this_thread::get_id()](int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (std::this_thread::get_id() != caller) ++elsewhere;
+  });
+  EXPECT_GT(elsewhere, 0);
+}
+
+// Pieces are few and take no time: most workers come late, and must neither be waited for nor take
+// a piece of the next job twice.
+TEST(ThreadPool, WorkersThatComeLateHarmNothing) {
+  ThreadPool pool(8);
+  for (int64_t job = 0; job < 20'000; ++job) {
+    std::array<std::atomic<int64_t>, 3> runs{};
+    pool.run(2 + job % 2, [&](int64_t piece) { runs[static_cast<size_t>(piece)] += job + 1; });
+    ASSERT_EQ(runs[0], job + 1);
+    ASSERT_EQ(runs[1], job + 1);
+    ASSERT_EQ(runs[2], job % 2 == 0 ? 0 : job + 1);
+  }
+}
+
+TEST(ThreadPool, AfterAnExceptionNoPieceIsBegun) {
+  ThreadPool pool(2);
+  std::atomic<int> begun{0};
+  EXPECT_THROW(pool.run(1'000'000,
+                        [&](int64_t) {
+                          ++begun;
+                          fail(ErrorKind::runtime, "no");
+                        }),
+               Error);
+  EXPECT_LE(begun, 2);
 }
 
 // True when a forked child runs jobs on the pool, destroys it and ends in time.
