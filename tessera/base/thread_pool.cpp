@@ -116,7 +116,7 @@ int default_thread_count() {
 
 ThreadPool::ThreadPool(int threads) {
   TESSERA_INVARIANT(threads >= 1, "a pool of {} threads", threads);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
   PoolRecord::instance().add(*this, threads, [](ThreadPool& pool) {
     // Made over, not destroyed: the old ones belong to threads that are not here.
     new (&pool.workers_) std::vector<std::thread>();
@@ -143,7 +143,7 @@ void ThreadPool::run_erased(int64_t pieces, Call call, const void* work) {
   if (pieces <= 0) return;
   if (workers_.empty() && pieces > 1) {
     const int threads = PoolRecord::instance().threads_before_fork(*this);
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
   }
   if (workers_.empty() || pieces == 1) {
     for (int64_t piece = 0; piece < pieces; ++piece) call(work, piece);
@@ -184,6 +184,11 @@ void ThreadPool::wait_for_others() {
 }
 
 void ThreadPool::take_pieces() {
+  const int64_t finished = finish_pieces();
+  if (finished > 0) done_.fetch_add(finished, std::memory_order_release);
+}
+
+int64_t ThreadPool::finish_pieces() {
   int64_t finished = 0;
   uint64_t job = job_.load(std::memory_order_acquire);
   while (left_of(job) > 0) {
@@ -192,7 +197,7 @@ void ThreadPool::take_pieces() {
     finished += run_piece(pieces_ - left_of(job));
     job = job_.load(std::memory_order_acquire);
   }
-  if (finished > 0) done_.fetch_add(finished, std::memory_order_release);
+  return finished;
 }
 
 // How many pieces it has settled: one, and after an exception all that nobody has taken.
@@ -214,8 +219,23 @@ int64_t ThreadPool::drop_pieces() {
   return left_of(job);
 }
 
-void ThreadPool::worker_loop() {
-  while (wait_for_job()) take_pieces();
+void ThreadPool::worker_loop(int index) {
+  while (wait_for_job()) {
+    if (PoolObserver* observer = observer_.load(std::memory_order_relaxed)) {
+      take_observed(index, *observer);
+    } else {
+      take_pieces();
+    }
+  }
+}
+
+// Tells before the last piece counts as done: afterwards the observer may be gone.
+void ThreadPool::take_observed(int worker, PoolObserver& observer) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t finished = finish_pieces();
+  if (finished == 0) return;
+  observer.worked(worker, begin, std::chrono::steady_clock::now());
+  done_.fetch_add(finished, std::memory_order_release);
 }
 
 // False when the pool ends.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -21,6 +22,15 @@ namespace tessera {
 // and the cgroup's quota leave us.
 int default_thread_count();
 
+// Told by each worker when it has worked on a job, from its own thread.
+class PoolObserver {
+ public:
+  virtual ~PoolObserver() = default;
+  // Workers are counted from 1; the thread that calls run() is not told about.
+  virtual void worked(int worker, std::chrono::steady_clock::time_point begin,
+                      std::chrono::steady_clock::time_point end) = 0;
+};
+
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -29,6 +39,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Between two jobs; null for none.
+  void set_observer(PoolObserver* observer) { observer_ = observer; }
 
   // Calls work(piece) for every piece in [0, pieces), in any order, on any thread, and returns when
   // all are done. The first exception is rethrown here. Not reentrant.
@@ -57,11 +70,13 @@ class ThreadPool {
 
   void run_erased(int64_t pieces, Call call, const void* work);
   void take_pieces();
+  int64_t finish_pieces();
+  void take_observed(int worker, PoolObserver& observer);
   int64_t run_piece(int64_t piece);
   int64_t drop_pieces();
   void wake_sleepers();
   void wait_for_others();
-  void worker_loop();
+  void worker_loop(int index);
   bool wait_for_job();
   void sleep();
 
@@ -70,6 +85,7 @@ class ThreadPool {
   int64_t pieces_ = 0;
   Call call_ = nullptr;
   const void* work_ = nullptr;
+  std::atomic<PoolObserver*> observer_{nullptr};
   // The job's number in the upper half, how many of its pieces nobody has taken yet in the lower.
   // In one word, so that a piece is never taken of another job than the one that was looked at.
   alignas(64) std::atomic<uint64_t> job_{0};

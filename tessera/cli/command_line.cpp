@@ -66,20 +66,61 @@ struct TimeCommand {
   std::string file = "-";
   int64_t runs = 20;
   int threads = default_thread_count();
+  bool calls = false;
 
   CLI::App* declare(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "time", "Run a graph on made-up values; say how long it takes and what is not native");
     command->add_option("--runs", runs, "How many steps to time")->capture_default_str();
     command->add_option("--threads", threads, "Threads to run with")->capture_default_str();
+    command->add_flag("--calls", calls, "Show where the time goes, by operator and kernel");
     command->add_option("FILE", file, "The graph's text; - is the standard input")
         ->default_str("-");
     return command;
   }
 
   std::string run(std::istream& in) const {
-    return time_graph(read_graph(read_text(file, in)), runs, threads);
+    return time_graph(read_graph(read_text(file, in)), runs, threads, calls);
   }
+};
+
+struct TraceCommand {
+  std::string file = "-", out = "trace.json";
+  int64_t steps = 5;
+  int threads = default_thread_count();
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "trace", "Run a graph on made-up values and write a timeline for ui.perfetto.dev");
+    command->add_option("--out", out, "The file to write")->capture_default_str();
+    command->add_option("--steps", steps, "How many steps to record")->capture_default_str();
+    command->add_option("--threads", threads, "Threads to run with")->capture_default_str();
+    command->add_option("FILE", file, "The graph's text; - is the standard input")
+        ->default_str("-");
+    command->footer(
+        "A program's own steps are recorded with TESSERA_TRACE=FILE in its environment.");
+    return command;
+  }
+
+  std::string run(std::istream& in) const {
+    return trace_graph(read_graph(read_text(file, in)), out, steps, threads);
+  }
+};
+
+struct WhyCommand {
+  std::string file = "-";
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("why",
+                           "Say what keeps a graph from running faster: what is not native, "
+                           "not fused, or converted");
+    command->add_option("FILE", file, "The graph's text; - is the standard input")
+        ->default_str("-");
+    return command;
+  }
+
+  std::string run(std::istream& in) const { return why_slow(read_graph(read_text(file, in))); }
 };
 
 struct OptCommand {
@@ -150,15 +191,21 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
       "Examples:\n"
       "  tessera ops relu\n"
       "  tessera show step.ir\n"
-      "  tessera time step.ir\n"
+      "  tessera time --calls step.ir\n"
+      "  tessera trace --out step.json step.ir\n"
+      "  tessera why step.ir\n"
       "  tessera opt --pipeline --report step.ir");
   OpsCommand ops;
   ShowCommand show;
   TimeCommand time;
+  TraceCommand trace;
+  WhyCommand why;
   OptCommand opt;
   const CLI::App* ops_command = ops.declare(app);
   const CLI::App* show_command = show.declare(app);
   const CLI::App* time_command = time.declare(app);
+  const CLI::App* trace_command = trace.declare(app);
+  const CLI::App* why_command = why.declare(app);
   opt.declare(app);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
@@ -167,10 +214,12 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
     return app.exit(error, out, err) == 0 ? 0 : wrong_usage;
   }
   try {
-    out << (*ops_command    ? ops.run()
-            : *show_command ? show.run(in)
-            : *time_command ? time.run(in)
-                            : opt.run(in, err))
+    out << (*ops_command     ? ops.run()
+            : *show_command  ? show.run(in)
+            : *time_command  ? time.run(in)
+            : *trace_command ? trace.run(in)
+            : *why_command   ? why.run(in)
+                             : opt.run(in, err))
         << std::flush;
     check(out.good(), "cannot write the result");
     return 0;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "tessera/ops/registry.h"
@@ -29,6 +32,13 @@ bool contains(const std::string& text, std::string_view part) {
 size_t lines_of(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
+
+constexpr const char* slow_graph = R"(graph "g" {
+  input data "x" %0: f32[512,512]
+  %1 = cumsum(%0) {dim = 0} : f32[512,512]
+  output "y" %1
+}
+)";
 
 constexpr const char* small_graph = R"(graph "g" {
   input data "x" %0: f32[2]
@@ -70,6 +80,32 @@ TEST(CommandLine, TimesAGraph) {
   EXPECT_TRUE(contains(timed.out, "everything is native"));
   EXPECT_EQ(run({"time", "--runs", "0"}, small_graph).code, 1);
   EXPECT_EQ(run({"time", "--threads", "0"}, small_graph).code, 1);
+  const Outcome by_call = run({"time", "--calls", "--runs", "2"}, slow_graph);
+  EXPECT_TRUE(contains(by_call.out, "us a step")) << by_call.out;
+  EXPECT_TRUE(contains(by_call.out, "%"));
+}
+
+TEST(CommandLine, TraceWritesATimelineOrNothing) {
+  const std::string path = testing::TempDir() + "tessera_trace_test.json";
+  std::filesystem::remove(path);
+  const Outcome traced = run({"trace", "--steps", "2", "--out", path}, slow_graph);
+  EXPECT_EQ(traced.code, 0) << traced.err;
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(contains(text, "\"traceEvents\""));
+  EXPECT_TRUE(contains(text, "\"ph\": \"X\""));
+  EXPECT_TRUE(contains(text, "\"name\": \"caller\""));
+  std::filesystem::remove(path);
+  const Outcome lost = run({"trace", "--out", "/no/such/folder/t.json"}, small_graph);
+  EXPECT_EQ(lost.code, 1);
+  EXPECT_TRUE(contains(lost.err, "cannot write the timeline to '/no/such/folder/t.json'"));
+}
+
+TEST(CommandLine, WhySaysWhatIsSlow) {
+  EXPECT_TRUE(contains(run({"why"}, small_graph).out, "every large call has a fast kernel"));
+  const Outcome outcome = run({"why"}, slow_graph);
+  EXPECT_TRUE(contains(outcome.out, "cumsum")) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "the plain reference kernel")) << outcome.out;
 }
 
 TEST(CommandLine, WrongUsageIsTwo) {

@@ -6,9 +6,12 @@
 #include <chrono>
 #include <map>
 
+#include "tessera/backend/cpu/timeline.h"
+#include "tessera/backend/cpu/why_slow.h"
 #include "tessera/base/error.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/runtime/session.h"
+#include "tessera/runtime/trace_file.h"
 
 namespace tessera {
 namespace {
@@ -53,37 +56,76 @@ std::string host_times(const Session& session, int64_t runs) {
   return text;
 }
 
+// A session on made-up values that has run once.
+class Trial {
+ public:
+  Trial(Graph graph, int64_t runs, int threads)
+      : executable_(compile_checked(std::move(graph), runs, threads)),
+        session_(executable_, threads) {
+    uint64_t key = 0;
+    for (size_t i = 0; i < executable_->states().size(); ++i) {
+      session_.write_state(i, made_up(executable_->states()[i].type, ++key));
+    }
+    for (const NamedType& input : executable_->data_inputs()) {
+      values_.push_back(made_up(input.type, ++key));
+      request_.inputs.push_back(values_.back().data());
+    }
+    for (const NamedType& output : executable_->outputs()) {
+      values_.emplace_back(static_cast<size_t>(bytes(output.type)));
+      request_.outputs.push_back({values_.back().data(), OutputMode::final_value, 1});
+    }
+    step();
+  }
+
+  void step() { session_.run(request_); }
+  Session& session() { return session_; }
+  const cpu::Plan& plan() const { return executable_->plan(); }
+
+ private:
+  static std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int threads) {
+    check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
+    check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
+    return compile(std::move(graph));
+  }
+
+  std::shared_ptr<const Executable> executable_;
+  Session session_;
+  std::vector<Bytes> values_;
+  RunRequest request_;
+};
+
 }  // namespace
 
-std::string time_graph(Graph graph, int64_t runs, int threads) {
-  check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
-  check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
-  const auto executable = compile(std::move(graph));
-  Session session(executable, threads);
-  uint64_t key = 0;
-  for (size_t i = 0; i < executable->states().size(); ++i) {
-    session.write_state(i, made_up(executable->states()[i].type, ++key));
-  }
-  std::vector<Bytes> inputs, outputs;
-  RunRequest request;
-  for (const NamedType& input : executable->data_inputs()) {
-    inputs.push_back(made_up(input.type, ++key));
-    request.inputs.push_back(inputs.back().data());
-  }
-  for (const NamedType& output : executable->outputs()) {
-    outputs.emplace_back(static_cast<size_t>(bytes(output.type)));
-    request.outputs.push_back({outputs.back().data(), OutputMode::final_value, 1});
-  }
+std::string time_graph(Graph graph, int64_t runs, int threads, bool by_call) {
+  Trial trial(std::move(graph), runs, threads);
   std::vector<double> seconds;
-  for (int64_t run = 0; run <= runs; ++run) {
+  for (int64_t run = 0; run < runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    session.run(request);
+    trial.step();
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    if (run > 0) seconds.push_back(taken.count());  // the first one warms up
+    seconds.push_back(taken.count());
   }
-  return fmt::format("{:.3f} ms a step (median of {} runs, {} thread{})\n{}",
-                     median(std::move(seconds)) * 1e3, runs, threads, threads == 1 ? "" : "s",
-                     host_times(session, runs + 1));
+  std::string text = fmt::format("{:.3f} ms a step (median of {} runs, {} thread{})\n{}",
+                                 median(std::move(seconds)) * 1e3, runs, threads,
+                                 threads == 1 ? "" : "s", host_times(trial.session(), runs + 1));
+  if (!by_call) return text;
+  cpu::Timeline timeline(trial.plan(), threads, runs);
+  trial.session().record(&timeline);
+  for (int64_t run = 0; run < runs; ++run) trial.step();
+  trial.session().record(nullptr);
+  return text + timeline.to_table();
 }
+
+std::string trace_graph(Graph graph, const std::string& path, int64_t steps, int threads) {
+  Trial trial(std::move(graph), steps, threads);
+  cpu::Timeline timeline(trial.plan(), threads, steps);
+  trial.session().record(&timeline);
+  for (int64_t step = 0; step < steps; ++step) trial.step();
+  trial.session().record(nullptr);
+  write_trace(path, timeline);
+  return fmt::format("wrote {} steps to {}; open it in ui.perfetto.dev\n", steps, path);
+}
+
+std::string why_slow(Graph graph) { return cpu::why_slow(compile(std::move(graph))->plan()); }
 
 }  // namespace tessera

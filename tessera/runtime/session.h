@@ -13,6 +13,7 @@
 #include "tessera/base/rng.h"
 #include "tessera/base/thread_pool.h"
 #include "tessera/runtime/executable.h"
+#include "tessera/runtime/trace_file.h"
 
 namespace tessera {
 
@@ -57,6 +58,9 @@ class Session {
   // What runs through PyTorch's own kernels, and how long that has taken.
   const std::vector<cpu::HostCallTime>& host_calls() const { return engine_.host_calls(); }
 
+  // Records the calls of the next runs; null for none.
+  void record(cpu::Timeline* timeline) { engine_.set_timeline(timeline); }
+
   RngState rng() const { return rng_; }
   void set_rng(RngState rng) { rng_ = rng; }
 
@@ -80,6 +84,7 @@ class Session {
   mutable ThreadPool pool_;  // reading a state out of its layout is work too
   cpu::Engine engine_;
   RngState rng_;
+  std::unique_ptr<TraceFile> trace_;
 };
 
 }  // namespace tessera

@@ -86,13 +86,20 @@ void Engine::set_data_input(size_t index, const std::byte* data) {
   }
 }
 
+void Engine::set_timeline(Timeline* timeline) {
+  timeline_ = timeline;
+  pool_.set_observer(timeline);
+}
+
 void Engine::run(size_t begin, size_t end, RngState rng) {
   for (size_t i = begin; i < end; ++i) {
+    if (timeline_) timeline_->begin_call(i);
     if (calls_[i].call->host) {
       run_host_call(calls_[i], rng);
     } else {
       run_call(calls_[i], rng);
     }
+    if (timeline_) timeline_->end_call();
     if (poll_) poll();
   }
 }

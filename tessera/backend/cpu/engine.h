@@ -12,6 +12,7 @@
 
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/backend/cpu/plan.h"
+#include "tessera/backend/cpu/timeline.h"
 #include "tessera/base/rng.h"
 #include "tessera/base/thread_pool.h"
 
@@ -39,6 +40,9 @@ class Engine {
 
   // Called between kernels, a few times a second; what it throws stops the phase.
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
+
+  // Records the calls that run from now on; null for none.
+  void set_timeline(Timeline* timeline);
 
   void run_micro_batch(RngState rng) { run(0, plan_.update_begin, rng); }
   void run_update(RngState rng) { run(plan_.update_begin, plan_.calls.size(), rng); }
@@ -72,6 +76,7 @@ class Engine {
   std::vector<TensorView> outputs_;
   std::vector<HostCallTime> host_calls_;  // in the order of the plan
   std::function<void()> poll_;
+  Timeline* timeline_ = nullptr;
   std::chrono::steady_clock::time_point last_poll_;
   struct DataView {
     TensorView* view;

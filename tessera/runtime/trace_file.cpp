@@ -1,0 +1,63 @@
+#include "tessera/runtime/trace_file.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t steps_recorded = 16;
+
+std::string numbered(const std::string& path, int number) {
+  if (number == 1) return path;
+  const std::filesystem::path whole(path);
+  std::filesystem::path name = whole.stem();
+  name += fmt::format(".{}", number);
+  name += whole.extension();
+  return (whole.parent_path() / name).string();
+}
+
+}  // namespace
+
+std::unique_ptr<TraceFile> TraceFile::from_environment(const cpu::Plan& plan, int threads) {
+  static std::atomic<int> sessions{0};
+  const char* path = std::getenv("TESSERA_TRACE");
+  if (!path || !*path) return nullptr;
+  return std::unique_ptr<TraceFile>(new TraceFile(numbered(path, ++sessions), plan, threads));
+}
+
+TraceFile::TraceFile(std::string path, const cpu::Plan& plan, int threads)
+    : path_(std::move(path)), timeline_(plan, threads, steps_recorded) {}
+
+TraceFile::~TraceFile() {
+  try {
+    write_trace(path_, timeline_);
+    log(LogLevel::info, "wrote the timeline of the first steps to '{}'", path_);
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, "{}", error.what());
+  }
+}
+
+void write_trace(const std::string& path, const cpu::Timeline& timeline) {
+  const std::string unfinished = path + ".part";
+  std::ofstream file(unfinished, std::ios::binary);
+  file << timeline.to_json() << std::flush;
+  const bool written = file.good();
+  file.close();
+  const bool moved = written && std::rename(unfinished.c_str(), path.c_str()) == 0;
+  const int reason = errno;
+  if (!moved) std::remove(unfinished.c_str());
+  check(moved, ErrorKind::value, "cannot write the timeline to '{}': {}", path,
+        std::strerror(reason));
+}
+
+}  // namespace tessera
