@@ -1,14 +1,21 @@
 """One measured program in a process of its own: bench/run starts it and tells it when to work.
 
-usage: worker.py ours|eager WORKLOAD SECONDS
+usage: worker.py SIDE WORKLOAD SECONDS [quick]
 
-Answers in lines of JSON: the losses of three steps, when it has warmed up; then, for each line on
-its input, the seconds that a step took over about SECONDS of steps.
+SIDE is ours, eager, torchscript_frozen or torchscript_optimized. Answers in lines of JSON: when it
+has warmed up, the losses of the first steps (of inference: the outputs), the most memory it has had
+and, from eager, the operations of a step; then, for each line on its input, the seconds that a step
+took over about SECONDS of steps. SIDE compile only answers how long it took to compile.
 """
+import contextlib
+import functools
 import json
+import pathlib
+import re
 import sys
 import time
 
+import flops
 import models
 import torch
 from workloads import WORKLOADS
@@ -16,8 +23,15 @@ from workloads import WORKLOADS
 WARM_UP = 3
 
 
-def eager_step(model, batch):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+def optimizer_of(workload, module):
+    """torch.optim or poptorch.optim: one of the same name and numbers for both sides."""
+    if workload.model == "resnet18_frozen":
+        return functools.partial(module.AdamW, lr=0.001)
+    return functools.partial(module.SGD, lr=0.001, momentum=0.9)
+
+
+def eager_step(workload, model, batch):
+    optimizer = optimizer_of(workload, torch.optim)(model.parameters())
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -29,13 +43,44 @@ def eager_step(model, batch):
     return step
 
 
-def our_step(model, batch):
+def our_training(workload, model):
     import poptorch
 
+    if hasattr(model, "mark_loss"):
+        model.mark_loss = functools.partial(poptorch.identity_loss, reduction="sum")
     options = poptorch.Options().showCompilationProgressBar(False)
-    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
-    training = poptorch.trainingModel(model, options, optimizer)
+    optimizer = optimizer_of(workload, poptorch.optim)(model.parameters())
+    return poptorch.trainingModel(model, options, optimizer)
+
+
+def our_step(workload, model, batch):
+    training = our_training(workload, model)
     return lambda: training(*batch)[1]
+
+
+def inference_step(side, model, images):
+    if side == "ours":
+        import poptorch
+
+        options = poptorch.Options().showCompilationProgressBar(False)
+        inference = poptorch.inferenceModel(model, options)
+    elif side == "eager":
+        inference = model
+    else:
+        inference = torch.jit.trace(model, images)
+        if side == "torchscript_frozen":
+            inference = torch.jit.freeze(inference)
+        else:
+            inference = torch.jit.optimize_for_inference(inference)
+    return lambda: inference(images)
+
+
+def make_step(side, workload, quick):
+    model, batch = models.make(workload, quick)
+    if workload.kind == "inference":
+        torch.set_grad_enabled(False)
+        return inference_step(side, model.model.eval(), batch[0])
+    return {"ours": our_step, "eager": eager_step}[side](workload, model, batch)
 
 
 def seconds_per_step(step, count):
@@ -45,17 +90,47 @@ def seconds_per_step(step, count):
     return (time.perf_counter() - start) / count
 
 
+def peak_bytes():
+    """The most memory that was resident at once."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+
 def answer(**values):
     print(json.dumps(values), flush=True)
 
 
+def compile_once(workload, quick):
+    model, batch = models.make(workload, quick)
+    import poptorch  # noqa: F401  not part of compiling
+
+    start = time.perf_counter()
+    our_training(workload, model).compile(*batch)
+    answer(seconds=time.perf_counter() - start)
+
+
 def main():
-    side, name, seconds = sys.argv[1:]
-    make_step = {"ours": our_step, "eager": eager_step}[side]
-    step = make_step(*models.make(WORKLOADS[name]))
-    losses = [float(step()) for _ in range(WARM_UP)]
-    count = max(1, round(float(seconds) / seconds_per_step(step, WARM_UP)))
-    answer(losses=losses)
+    side, name, seconds = sys.argv[1:4]
+    workload, quick = WORKLOADS[name], "quick" in sys.argv[4:]
+    if side == "compile":
+        return compile_once(workload, quick)
+    step = make_step(side, workload, quick)
+    counted = flops.Flops() if side == "eager" else contextlib.nullcontext()
+    with counted:
+        first = step()
+    values = [first] + [step() for _ in range(WARM_UP - 1)]
+    if workload.kind == "inference":
+        values = first.flatten().tolist()
+    length = seconds_per_step(step, 1)
+    if length < 0.1:  # too short to be believed
+        length = seconds_per_step(step, WARM_UP)
+    answer(
+        values=[float(value) for value in values],
+        peak_bytes=peak_bytes(),
+        flops=getattr(counted, "count", None),
+        seconds=length,
+    )
+    count = max(1, round(float(seconds) / length))
     for _ in sys.stdin:
         answer(seconds=seconds_per_step(step, count))
 

@@ -1,26 +1,26 @@
 """bench/run measures, reports and refuses. How fast anything is, no test asks."""
-import importlib.machinery
+import importlib
 import json
 import os
 import pathlib
 import subprocess
-import types
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-NAMES = ["cnn_b1", "cnn_b16", "cnn_b64", "resnet18_b8"]
+NAMES = """
+cnn_b1 cnn_b16 cnn_b64 mlp_b64 resnet18_b12 resnet18_frozen_b12 resnet18_infer_b12 unet16 unet8
+transformer fashion_mnist_epoch cnn_compile resnet18_compile unet16_compile resnet18_memory
+unet16_memory
+""".split()
+BLOCK = "before\n<!-- begin bench/run -->\nold\n<!-- end bench/run -->\nafter\n"
 
 
 @pytest.fixture
-def run(monkeypatch):
-    """The program as a module."""
+def module(monkeypatch):
+    """Imports a file of bench/."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    loader = importlib.machinery.SourceFileLoader("bench_run", str(ROOT / "bench/run"))
-    module = types.ModuleType(loader.name)
-    module.__file__ = loader.path
-    loader.exec_module(module)
-    return module
+    return importlib.import_module
 
 
 def bench(*arguments, **environment):
@@ -33,69 +33,179 @@ def bench(*arguments, **environment):
 
 
 def test_measures_both_sides(tmp_path):
-    file = tmp_path / "rows.json"
-    result = bench("--quick", "--only", "cnn_b1", "--threads", 1, "--json", file)
+    file, page, picture = tmp_path / "rows.json", tmp_path / "page.md", tmp_path / "rows.svg"
+    page.write_text(BLOCK)
+    outputs = ("--json", file, "--markdown", page, "--plot", picture)
+    result = bench("--quick", "--only", "cnn_b1", *outputs)
     assert result.returncode == 0, result.stderr
     content = json.loads(file.read_text())
-    assert content["unit"] == "seconds per step"
     (row,) = content["rows"]
     assert (row["name"], row["threads"], row["peer_threads"]) == ("cnn_b1", 1, 1)
+    assert (row["unit"], row["peer_name"]) == ("seconds per step", "eager")
     assert row["ours"] > 0 and row["peer"] > 0
     assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
+    assert row["goal"] is None and row["reached"] is None  # --quick proves nothing
     lines = result.stdout.splitlines()
-    assert len(lines) == 3 and len({len(line) for line in lines}) == 1
+    assert len(lines) == 2 and len({len(line) for line in lines}) == 1
     assert "cnn_b1, eager, 1 thread: " in result.stderr  # progress
 
+    text = page.read_text()
+    assert text.startswith("before\n<!-- begin") and text.endswith("end bench/run -->\nafter\n")
+    assert "old" not in text and "\n| cnn_b1 | 1 | " in text
+    assert f"`{content['command']}`" in text and "--only cnn_b1" in content["command"]
+    assert picture.read_text().lstrip().startswith("<?xml") or "no plot: " in result.stderr
 
-def test_measures_a_residual_network():
-    result = bench("--quick", "--only", "resnet18", "--threads", 1)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[2].startswith("resnet18_b8 ")
+
+def test_counts_the_operations_of_the_direct_algorithm(module):
+    flops, torch = module("flops"), module("torch")
+    conv = torch.nn.Conv2d(3, 8, 5, padding=2)
+    with flops.Flops() as counted:
+        conv(torch.randn(2, 3, 10, 12)).sum().backward()
+    forward = 2 * (2 * 8 * 10 * 12) * (3 * 5 * 5)
+    assert counted.count == 2 * forward  # nobody asked for the gradient of the input
+    with flops.Flops() as counted:
+        torch.nn.Linear(30, 20)(torch.randn(7, 30, requires_grad=True)).sum().backward()
+    assert counted.count == 3 * 2 * 7 * 30 * 20
+    with flops.Flops() as counted:
+        torch.nn.ConvTranspose2d(4, 6, 2, stride=2)(torch.randn(1, 4, 5, 5))
+    assert counted.count == 2 * (4 * 5 * 5) * (6 * 2 * 2)
+
+
+def effort_of(measuring, **changes):
+    return measuring.Effort(threads=None, rounds=None, seconds=1, **changes)
 
 
 class Program:
     """Stands for a program that was measured."""
 
-    def __init__(self, side, threads, seconds):
+    def __init__(self, measuring, side, threads, seconds, flops=None):
         self.side, self.threads, self.median = side, threads, lambda: seconds
+        self.setting = measuring.Setting(threads, threads)
+        self.label, self.flops, self.values = side, flops, []
 
 
-def test_a_row_takes_the_best_of_eager_up_to_its_threads(run):
-    ours = [Program("ours", threads, 1 / threads) for threads in (1, 2, 4)]
-    eager = [Program("eager", 1, 3), Program("eager", 2, 2), Program("eager", 4, 5)]
-    rows = run.rows_of("x", ours + eager)
-    assert [(row["threads"], row["peer_threads"], row["ratio"]) for row in rows] == [
-        (1, 1, 3),
-        (2, 2, 4),
-        (4, 2, 8),
+def test_a_row_takes_the_best_of_the_peer(module):
+    measuring = module("measuring")
+    programs = [
+        Program(measuring, "eager", 1, 3.0, flops=100),
+        Program(measuring, "eager", 2, 2.0, flops=100),
+        Program(measuring, "ours", 2, 0.25),
+    ]
+    (row,) = measuring.rows_of_steps("cnn_b16", programs, effort_of(measuring, peak=1000.0))
+    assert (row["threads"], row["peer_threads"], row["ratio"]) == (2, 2, 8)
+    assert row["goal"] > 8 and row["reached"] is False
+    assert row["percent_of_peak"] == pytest.approx(100 * 400 / 2000)
+
+
+def test_inference_has_a_row_for_each_peer(module):
+    measuring = module("measuring")
+    programs = [
+        Program(measuring, "eager", 2, 4.0),
+        Program(measuring, "torchscript_frozen", 2, 3.5),
+        Program(measuring, "torchscript_optimized", 2, 3.0),
+        Program(measuring, "onnxruntime", 2, 2.0),
+        Program(measuring, "ours", 2, 1.0),
+    ]
+    effort = effort_of(measuring)
+    rows = measuring.rows_of_steps("resnet18_infer_b12", programs, effort)
+    assert [(row["peer_name"], row["ratio"], row["reached"]) for row in rows] == [
+        ("onnxruntime", 2, True),
+        ("torchscript", 3, None),
+        ("eager", 4, None),
+    ]
+    rows = measuring.rows_of_steps("resnet18_infer_b12", programs[:3] + programs[4:], effort)
+    assert [(row["peer_name"], row["goal"]) for row in rows] == [
+        ("torchscript", None),
+        ("eager", None),
     ]
 
 
-def test_different_losses_are_no_comparison(run):
-    programs = [Program("ours", 1, 1), Program("eager", 1, 1)]
-    for program, losses in zip(programs, ([2.0, 1.0], [2.0, 1.1])):
-        program.label, program.losses = program.side, losses
-    with pytest.raises(run.Failed, match="eager: the loss is 1.1, but ours has 1.0"):
-        run.check_same_losses(programs)
-    programs[1].losses = [2.0001, 1.0001]
-    run.check_same_losses(programs)
+def test_of_memory_less_is_better(module):
+    measuring = module("measuring")
+    sizes = {"unit": "bytes", "peer_name": "eager"}
+    effort = effort_of(measuring)
+    row = measuring.row_of("unet16_memory", 2, effort, ours=100, peer=200, **sizes)
+    assert (row["ratio"], row["reached"]) == (0.5, True)
+    row = measuring.row_of("unet16_memory", 2, effort, ours=300, peer=200, **sizes)
+    assert (row["ratio"], row["reached"]) == (1.5, False)
+
+
+def test_different_values_are_no_comparison(module):
+    measuring = module("measuring")
+    programs = [Program(measuring, side, 1, 1) for side in ("ours", "eager")]
+    programs[0].values = [2.0, 1.0]
+    for values in ([2.0, 1.1], [2.0, float("nan")]):
+        programs[1].values = values
+        with pytest.raises(measuring.Failed, match=f"eager: computes {values[1]}, but ours"):
+            measuring.check_same_values(programs, 1e-3)
+    programs[1].values = [2.0001, 1.0001]
+    measuring.check_same_values(programs, 1e-3)
+
+
+def test_a_hopeless_peer_gets_no_turns(module):
+    measuring = module("measuring")
+    programs = [Program(measuring, "eager", n, n) for n in (1, 2)]
+    programs += [Program(measuring, "torchscript_frozen", 1, 10)]
+    kept = measuring.without_hopeless(programs, lambda program: program.median())
+    assert kept == [programs[0], programs[2]]
+
+
+def test_threads_of_a_program(module):
+    programs = module("programs")
+    environment = programs.Setting(2, 1, precise=True).environment()
+    assert environment["OMP_NUM_THREADS"] == environment["TESSERA_NUM_THREADS"] == "2"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
+    assert environment["TESSERA_PRECISION"] == "precise"
+    assert "TESSERA_PRECISION" not in programs.Setting(2, 1).environment()
+
+
+def test_the_page_says_what_was_not_measured(module):
+    content = dict(command="bench/run", date="today", commit="c", cpu="x", peak=None, rows=[])
+    text = module("report").markdown({**content, "failures": ["cnn_b1, ours: too hot"]})
+    assert text == "`bench/run`, today, commit c, on x:\n\nNot measured:\n\n- cnn_b1, ours: too hot"
+
+
+def test_no_matplotlib_no_plot(module, monkeypatch, tmp_path):
+    monkeypatch.setitem(importlib.sys.modules, "matplotlib", None)
+    reason = module("report").plot(tmp_path / "a.svg", {"rows": []})
+    assert reason == "matplotlib is not installed"
+
+
+def test_onnx_runtime_may_be_out_of_reach(module, monkeypatch, tmp_path):
+    onnx_peer = module("onnx_peer")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(onnx_peer.Failed, match="node and npm are not installed"):
+        onnx_peer.packages()
+    for name in ("node", "npm"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'npm error: no network' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(onnx_peer.Failed, match="cannot fetch .*: npm error: no network"):
+        onnx_peer.packages()
+    assert not list((tmp_path / "tessera").iterdir())
 
 
 def test_lists_workloads():
     assert bench("--list").stdout.split() == NAMES
-    assert bench("--list", "--only", "cnn").stdout.split() == NAMES[:3]
+    assert bench("--list", "--only", "cnn_b").stdout.split() == NAMES[:3]
     assert bench("--list", "--only", "cnn_b1").stdout.split() == ["cnn_b1"]
+    assert bench("--list", "--only", "unet8,mlp").stdout.split() == ["mlp_b64", "unet8"]
     assert all(name in bench("--help").stdout for name in NAMES)
+    rows = bench("--rows", "--only", "cnn_b16,unet16_memory").stdout.splitlines()
+    words = [tuple(row.split()[:3]) for row in rows]
+    assert words == [("cnn_b16", "1", ">="), ("cnn_b16", "2", ">="), ("unet16_memory", "2", "<=")]
 
 
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--only", "transformer"], "there is no workload 'transformer': cnn_b1,"),
+        (["--only", "alexnet"], "there is no workload 'alexnet': cnn_b1,"),
         (["--threads", "two"], "'two' is no list of numbers of threads"),
         (["--threads", "0"], "'0' is no list of numbers of threads"),
         (["--rounds", "0"], "at least one turn"),
         (["--json", "/no/such/folder/rows.json"], "'/no/such/folder' is no folder"),
+        (["--plot", "rows.txt"], "'rows.txt' is neither an .svg nor a .png"),
+        (["--markdown", "README.md"], "'README.md' has no block from <!-- begin bench/run -->"),
     ],
 )
 def test_wrong_usage(arguments, words):
@@ -104,15 +214,9 @@ def test_wrong_usage(arguments, words):
 
 
 def test_a_program_that_fails_is_an_error(tmp_path):
-    result = bench(
-        "--quick",
-        "--only",
-        "cnn_b1",
-        TESSERA_NUM_THREADS="1",
-        PYTHONPATH="",
-        TESSERA_BINARY_DIR=str(tmp_path),
-    )
+    result = bench("--quick", "--only", "cnn_b1", PYTHONPATH="", TESSERA_BINARY_DIR=str(tmp_path))
     assert result.returncode == 1 and result.stdout == ""
     assert (
         "cnn_b1, ours, 1 thread: ModuleNotFoundError: No module named 'poptorch'" in result.stderr
     )
+    assert "no row says its percentage of the peak" in result.stderr

@@ -1,0 +1,273 @@
+"""Measures a workload: starts its programs, lets them take turns, makes rows of the medians."""
+import dataclasses
+import os
+import statistics
+import subprocess
+import tempfile
+from typing import Optional
+
+import onnx_peer
+from programs import PYTHON, ROOT, Epoch, Failed, Program, Setting, last_words, say
+from workloads import WORKLOADS
+
+# A peer that is this many times slower than another at first gets no turns: the best one counts.
+HOPELESS = 1.5
+LOADERS = 20  # processes that load data, in the tutorial's program
+
+
+@dataclasses.dataclass
+class Effort:
+    """What the user asked for."""
+
+    threads: Optional[list]  # None: those of the workload's rows
+    rounds: Optional[int]  # None: the workload's
+    seconds: float
+    quick: bool = False
+    precise: bool = False
+    peak: Optional[float] = None  # operations per second of one thread
+
+    def threads_of(self, workload):
+        if self.threads:
+            return self.threads
+        cores = len(os.sched_getaffinity(0))
+        return sorted({min(threads, cores) for threads in workload.goals})
+
+    def rounds_of(self, workload):
+        return self.rounds or workload.rounds
+
+    def ours(self, threads):
+        return Setting(threads, threads, self.precise)
+
+
+def row_of(name, threads, effort, *, ours, unit, peer=None, peer_name=None, peer_setting=None):
+    """A row; what does not apply to it is None."""
+    workload = WORKLOADS[name]
+    row = {"name": name, "threads": threads, "unit": unit, "ours": ours}
+    row.update(peer_name=peer_name, peer=peer, peer_threads=None, peer_setting=None)
+    if peer_setting:
+        row.update(peer_threads=peer_setting.threads, peer_setting=str(peer_setting))
+    less_is_better = unit == "bytes"
+    row["ratio"] = row["goal"] = row["reached"] = row["percent_of_peak"] = None
+    if peer is not None:
+        row["ratio"] = ours / peer if less_is_better else peer / ours
+        if not effort.quick:  # on small inputs the goal means nothing
+            row["goal"] = workload.goals.get(threads)
+    if row["goal"] is not None:
+        ratio, goal = row["ratio"], row["goal"]
+        row["reached"] = ratio <= goal if less_is_better else ratio >= goal
+    return row
+
+
+def check_same_values(programs, tolerance):
+    """Two programs that compute different things cannot be compared."""
+    first = programs[0]
+    limit = tolerance * max(abs(value) for value in first.values)
+    for program in programs[1:]:
+        for a, b in zip(first.values, program.values):
+            if not abs(a - b) <= limit:  # nor where one is not a number
+                raise Failed(f"{program.label}: computes {b}, but {first.label} computes {a}")
+
+
+def without_hopeless(programs, seconds_of):
+    """The programs that may be the best of their side; ends the others."""
+    kept = []
+    for program in programs:
+        best = min(seconds_of(p) for p in programs if p.side == program.side)
+        if seconds_of(program) <= HOPELESS * best:
+            kept.append(program)
+            continue
+        say(f"{program.label}: {duration(seconds_of(program))}, out of the running")
+        if isinstance(program, Program):
+            program.end()
+    return kept
+
+
+def duration(seconds):
+    return f"{1000 * seconds:.4g} ms" if seconds < 1 else f"{seconds:.4g} s"
+
+
+def eager_settings(threads, fewer):
+    """PyTorch has two pools of threads, its own and the BLAS's, that may be in each other's way."""
+    counts = {1, threads} if fewer else {threads}
+    return [Setting(a, b) for a in sorted(counts) for b in sorted({1, a})]
+
+
+def peers_of(name, threads, effort, folder):
+    """Starts the peers at one number of threads, and warms them up."""
+    workload = WORKLOADS[name]
+    programs = []
+    try:
+        settings = eager_settings(threads, workload.fewer_threads)
+        sides = [("eager", setting) for setting in settings]
+        if workload.kind == "inference":
+            same = Setting(threads, threads)
+            sides += [("torchscript_frozen", same), ("torchscript_optimized", same)]
+        for side, setting in sides:
+            programs.append(Program(side, name, setting, effort.seconds, effort.quick))
+            programs[-1].warm_up()
+        if workload.kind == "inference":
+            try:
+                program = onnx_peer.start(name, threads, effort.seconds, effort.quick, folder)
+                programs.append(program)
+                program.warm_up()
+            except Failed as failure:
+                say(f"ONNX Runtime is not measured: {failure}")
+        return without_hopeless(programs, lambda program: program.first_seconds)
+    except BaseException:
+        end_all(programs)
+        raise
+
+
+def end_all(programs):
+    for program in programs:
+        program.end()
+
+
+def measure_steps(name, effort):
+    workload = WORKLOADS[name]
+    rows = []
+    for threads in effort.threads_of(workload):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = peers_of(name, threads, effort, folder)
+            try:
+                setting = effort.ours(threads)
+                ours = Program("ours", name, setting, effort.seconds, effort.quick)
+                programs.append(ours)
+                ours.warm_up()
+                check_same_values(programs, workload.tolerance)
+                for _ in range(effort.rounds_of(workload)):
+                    for program in programs:
+                        program.measure()
+            finally:
+                end_all(programs)
+        for program in programs:
+            say(f"{program.label}: {duration(program.median())} per step")
+        rows += rows_of_steps(name, programs, effort)
+    return rows
+
+
+def family(side):
+    return side.partition("_")[0]
+
+
+def rows_of_steps(name, programs, effort):
+    """Ours beside the best program of each peer; the goal is the first row's."""
+    (ours,) = (program for program in programs if program.side == "ours")
+    peers = [program for program in programs if program is not ours]
+    flops = next((program.flops for program in programs if program.flops), None)
+    names = {family(program.side) for program in peers}
+    order = [peer for peer in ("onnxruntime", "torchscript", "eager") if peer in names]
+    rows = []
+    for peer_name in order:
+        best = min((p for p in peers if family(p.side) == peer_name), key=lambda p: p.median())
+        row = row_of(
+            name,
+            ours.threads,
+            effort,
+            ours=ours.median(),
+            unit="seconds per step",
+            peer=best.median(),
+            peer_name=peer_name,
+            peer_setting=best.setting,
+        )
+        row["flops"] = flops
+        if flops and effort.peak:
+            row["percent_of_peak"] = 100 * flops / ours.median() / (effort.peak * ours.threads)
+        if WORKLOADS[name].kind == "inference" and peer_name != "onnxruntime":
+            row["goal"] = row["reached"] = None
+        rows.append(row)
+    return rows
+
+
+def measure_compile(name, effort):
+    rows = []
+    for threads in effort.threads_of(WORKLOADS[name]):
+        seconds = []
+        for _ in range(effort.rounds_of(WORKLOADS[name])):
+            program = Program("compile", name, effort.ours(threads), 0, effort.quick)
+            try:
+                seconds.append(program.answer()["seconds"])
+            finally:
+                program.end()
+        median = statistics.median(seconds)
+        rows.append(row_of(name, threads, effort, ours=median, unit="seconds"))
+    return rows
+
+
+def measure_memory(name, effort):
+    """One process after the other: they must not be short of memory."""
+    rows = []
+    for threads in effort.threads_of(WORKLOADS[name]):
+        peaks = {}
+        for side, setting in (("eager", Setting(threads, threads)), ("ours", effort.ours(threads))):
+            program = Program(side, name, setting, 0, effort.quick)
+            try:
+                program.warm_up()
+            finally:
+                program.end()
+            peaks[side] = program.peak_bytes
+        row = row_of(
+            name,
+            threads,
+            effort,
+            ours=peaks["ours"],
+            unit="bytes",
+            peer=peaks["eager"],
+            peer_name="eager",
+            peer_setting=Setting(threads, threads),
+        )
+        rows.append(row)
+    return rows
+
+
+def measure_epoch(name, effort):
+    workload = WORKLOADS[name]
+    (images,) = workload.quick_shape if effort.quick else workload.shape
+    rows = []
+    for threads in effort.threads_of(workload):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [PYTHON, ROOT / "tools/fashion_mnist_root", folder]
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode != 0:
+                raise Failed(last_words(result.stderr))
+            ours = Epoch("ours", name, effort.ours(threads), folder, LOADERS, images)
+            peers = [
+                Epoch("eager", name, setting, folder, loaders, images)
+                for setting in eager_settings(threads, workload.fewer_threads)
+                for loaders in sorted({threads, LOADERS})
+            ]
+            for turn in range(effort.rounds_of(workload)):
+                for program in [ours, *peers]:
+                    program.measure()
+                if turn == 0:
+                    check_same_values([ours, *peers], workload.tolerance)
+                    peers = without_hopeless(peers, Epoch.median)
+        for program in [ours, *peers]:
+            say(f"{program.label}: {program.median():.4g} s")
+        best = min(peers, key=Epoch.median)
+        row = row_of(
+            name,
+            threads,
+            effort,
+            ours=ours.median(),
+            unit="seconds",
+            peer=best.median(),
+            peer_name="eager",
+            peer_setting=best.setting,
+        )
+        rows.append(row)
+    return rows
+
+
+MEASURE = {
+    "training": measure_steps,
+    "inference": measure_steps,
+    "compile": measure_compile,
+    "memory": measure_memory,
+    "epoch": measure_epoch,
+}
+
+
+def measure(name, effort):
+    """The rows of one workload."""
+    return MEASURE[WORKLOADS[name].kind](name, effort)
