@@ -364,6 +364,16 @@ void run_variance(const KernelCall& call) {
   });
 }
 
+void run_moments(const KernelCall& call) {
+  const auto dims = folded_dims(call.attrs, call.inputs[0].rank());
+  auto* means = call.outputs[0].as<float>();
+  auto* variances = call.outputs[1].as<float>();
+  reduce<float>(call.pool, call.inputs[0], dims, Moments{}, [&](int64_t i, const auto& acc) {
+    means[i] = static_cast<float>(Moments::mean(acc));
+    variances[i] = static_cast<float>(Moments::variance(acc, 0));
+  });
+}
+
 void run_norm(const KernelCall& call) {
   const PowerSum powers{call.attrs.number("p")};
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
@@ -602,6 +612,14 @@ std::vector<OpDef> make_rows() {
                  {{"std_mean.correction", spread}},
                  infer_two_floating,
                  run_variance<true>,
+                 Types::floats}),
+      reduction({"moments",
+                 "mean, var",
+                 "mean and biased variance; made by the CPU's lowering for batch norms",
+                 {dims},
+                 {},
+                 infer_two_floating,
+                 run_moments,
                  Types::floats}),
       reduction({"norm",
                  "out",

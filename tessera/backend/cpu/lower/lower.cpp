@@ -1,15 +1,25 @@
 #include "tessera/backend/cpu/lower/lower.h"
 
+#include <algorithm>
+
 #include "tessera/backend/cpu/lower/aliases.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
 #include "tessera/backend/cpu/lower/schedule.h"
+#include "tessera/backend/cpu/lower/split_norms.h"
 #include "tessera/backend/cpu/lower/states.h"
 #include "tessera/backend/cpu/lower/write_plan.h"
 
 namespace tessera::cpu {
 
-Plan lower(const Graph& graph) {
+Plan lower(const Graph& step, const LowerOptions& options) {
+  const auto enabled = [&](std::string_view rewrite) {
+    return std::find(options.disabled.begin(), options.disabled.end(), rewrite) ==
+           options.disabled.end();
+  };
+  Graph graph = step;
+  if (enabled("split_norms")) graph = split_norms(graph);
+
   // Views cost nothing from here on: they are geometries over blocks of memory.
   Draft draft = resolve_aliases(graph, schedule(graph));
 

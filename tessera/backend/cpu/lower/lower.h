@@ -1,11 +1,19 @@
 // Turns a verified step Graph without composites into a Plan for this CPU.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera::cpu {
 
-Plan lower(const Graph& graph);
+struct LowerOptions {
+  std::vector<std::string> disabled;  // names of rewrites; other names are left to others
+  bool precise = false;               // no algorithm that is less exact than the plain one
+};
+
+Plan lower(const Graph& graph, const LowerOptions& options = {});
 
 }  // namespace tessera::cpu
