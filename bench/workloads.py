@@ -38,16 +38,16 @@ _UNET16 = ("unet16", (1, 3, 320, 512), (1, 3, 64, 96))
 _UNET8 = ("unet8", (2, 3, 640, 1024), (2, 3, 64, 96))
 
 WORKLOADS = {
-    "cnn_b1": _cnn(1, {1: 25}),
-    "cnn_b16": _cnn(16, {1: 7.5, 2: 13.9}),
-    "cnn_b64": _cnn(64, {2: 12}),
+    "cnn_b1": _cnn(1, {1: 12}),
+    "cnn_b16": _cnn(16, {1: 5, 2: 8}),
+    "cnn_b64": _cnn(64, {2: 8}),
     "mlp_b64": Workload(
         "MLP 784-512-512-10, training, batch 64", "mlp", (64, 784), (64, 784), {2: 2}
     ),
     "resnet18_b12": Workload(
         "torchvision's ResNet-18, training, batch 12 of 224x224",
         *_RESNET,
-        {2: 2.5},
+        {2: 1.9},
         rounds=5,
         tolerance=NORMALISED,
         fewer_threads=False,
@@ -56,7 +56,7 @@ WORKLOADS = {
         "the same, frozen but for a new last layer, AdamW",
         "resnet18_frozen",
         *_RESNET[1:],
-        {2: 2.5},
+        {2: 2.2},
         rounds=5,
         tolerance=NORMALISED,
         fewer_threads=False,
@@ -64,7 +64,7 @@ WORKLOADS = {
     "resnet18_infer_b12": Workload(
         "ResNet-18, inference, batch 12, against ONNX Runtime, TorchScript and eager",
         *_RESNET,
-        {2: 1.9},
+        {2: 1.3},
         kind="inference",
         rounds=5,
         fewer_threads=False,
@@ -72,7 +72,7 @@ WORKLOADS = {
     "unet16": Workload(
         "U-Net, 16 filters, residual, depth 6, three planes of 320x512, training, batch 1",
         *_UNET16,
-        {2: 3},
+        {2: 2},
         rounds=3,
         tolerance=NORMALISED,
         fewer_threads=False,
@@ -80,7 +80,7 @@ WORKLOADS = {
     "unet8": Workload(
         "U-Net, 8 filters, plain, depth 6, three planes of 640x1024, training, batch 2",
         *_UNET8,
-        {2: 3},
+        {2: 2.5},
         rounds=3,
         tolerance=NORMALISED,
         fewer_threads=False,
@@ -90,14 +90,14 @@ WORKLOADS = {
         "transformer",
         (8, 128, 256),
         (2, 16, 256),
-        {2: 1.3},
+        {2: 1.5},
     ),
     "fashion_mnist_epoch": Workload(
         "one epoch of the tutorial's program with its data loading, whole process",
         "cnn",
         (60000,),
         (320,),
-        {2: 1.5},
+        {2: 3},
         kind="epoch",
         rounds=2,
         tolerance=0.05,  # the two loaders shuffle differently
@@ -107,28 +107,28 @@ WORKLOADS = {
         "cnn",
         (16, 1, 28, 28),
         (16, 1, 28, 28),
-        {2: None},
+        {2: 0.3},
         kind="compile",
         rounds=3,
     ),
     "resnet18_compile": Workload(
         "wrapping and compiling ResNet-18's training",
         *_RESNET,
-        {2: None},
+        {2: 2},
         kind="compile",
         rounds=3,
     ),
     "unet16_compile": Workload(
         "wrapping and compiling the U-Net's training",
         *_UNET16,
-        {2: None},
+        {2: 3},
         kind="compile",
         rounds=3,
     ),
     "resnet18_memory": Workload(
-        "peak resident memory of resnet18_b12", *_RESNET, {2: 1}, kind="memory", rounds=1
+        "peak resident memory of resnet18_b12", *_RESNET, {2: 0.8}, kind="memory", rounds=1
     ),
     "unet16_memory": Workload(
-        "peak resident memory of unet16", *_UNET16, {2: 1}, kind="memory", rounds=1
+        "peak resident memory of unet16", *_UNET16, {2: 0.8}, kind="memory", rounds=1
     ),
 }

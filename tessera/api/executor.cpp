@@ -166,6 +166,7 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
   progress(30);
 
   CompileOptions compile_options;
+  compile_options.precise = options_.precise_results();
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };
   executable_ = tessera::compile(std::move(captured.graph), compile_options);

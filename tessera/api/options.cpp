@@ -41,6 +41,7 @@ Options& Options::operator=(const Options& other) {
   output_mode_ = other.output_mode_;
   output_return_period_ = other.output_return_period_;
   show_compilation_progress_bar_ = other.show_compilation_progress_bar_;
+  precise_ = other.precise_;
   return *this;
 }
 
@@ -91,6 +92,12 @@ Options& Options::outputMode(OutputMode mode, std::optional<int64_t> period) {
 Options& Options::defaultOutputMode() {
   check_not_frozen();
   output_mode_.reset();
+  return *this;
+}
+
+Options& Options::precise(bool precise) {
+  check_not_frozen();
+  precise_ = precise;
   return *this;
 }
 

@@ -47,6 +47,9 @@ class Options {
   Options& outputMode(OutputMode mode, std::optional<int64_t> period = std::nullopt);
   Options& defaultOutputMode();  // the last one for training, all for inference
   Options& showCompilationProgressBar(bool show = true);
+  // Leaves out algorithms that round more than the plain one does (Winograd's with tiles of 4x4).
+  // TESSERA_PRECISION=precise or =fast says what holds where the program does not.
+  Options& precise(bool precise = true);
 
   TrainingOptions& Training() { return training_; }
   const TrainingOptions& Training() const { return training_; }
@@ -58,6 +61,7 @@ class Options {
   std::optional<OutputMode> output_mode() const { return output_mode_; }  // empty: the default
   int64_t output_return_period() const { return output_return_period_; }
   bool show_compilation_progress_bar() const { return show_compilation_progress_bar_; }
+  std::optional<bool> precise_results() const { return precise_; }
 
   // Micro-batches in one call: what dimension 0 of every input is divided by.
   int64_t micro_batches() const;
@@ -78,6 +82,7 @@ class Options {
   std::optional<OutputMode> output_mode_;
   int64_t output_return_period_ = 1;
   bool show_compilation_progress_bar_ = true;
+  std::optional<bool> precise_;
 };
 
 }  // namespace tessera

@@ -23,6 +23,7 @@ py::dict state_of(const Options& options) {
       options.output_mode() ? py::cast(static_cast<int>(*options.output_mode())) : py::none();
   state["output_return_period"] = options.output_return_period();
   state["show_compilation_progress_bar"] = options.show_compilation_progress_bar();
+  state["precise"] = options.precise_results();
   state["gradient_accumulation"] = options.Training().gradient_accumulation();
   state["frozen"] = options.frozen();
   return state;
@@ -43,6 +44,7 @@ Options options_from(const py::dict& state) {
                        state["output_return_period"].cast<int64_t>());
   }
   options.showCompilationProgressBar(state["show_compilation_progress_bar"].cast<bool>());
+  if (!state["precise"].is_none()) options.precise(state["precise"].cast<bool>());
   if (state["frozen"].cast<bool>()) options.freeze();
   return options;
 }
@@ -80,6 +82,9 @@ void bind_options(py::module_& module) {
           "Which micro-batches' outputs a call returns: a poptorch.OutputMode.")
       .def("showCompilationProgressBar", &Options::showCompilationProgressBar, same_object,
            py::arg("show") = true, "Whether compiling shows a progress bar (True by default).")
+      .def("precise", &Options::precise, same_object, py::arg("precise") = true,
+           "Leave out algorithms that round more than the plain one does. Without it, large\n"
+           "convolutions may use Winograd's with 4x4 tiles: within 2e-5 of the largest value.")
       .def_property_readonly(
           "Training", [](Options& self) -> TrainingOptions& { return self.Training(); },
           same_object, "Options that only training has.")

@@ -1,6 +1,8 @@
 #include "tessera/runtime/compile.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 
 #include "tessera/backend/cpu/lower/lower.h"
 #include "tessera/base/error.h"
@@ -40,6 +42,14 @@ void log_host_calls(const Graph& graph) {
   }
 }
 
+bool precise_by_environment() {
+  const char* text = std::getenv("TESSERA_PRECISION");
+  const std::string_view word = text ? text : "";
+  check(word.empty() || word == "precise" || word == "fast", ErrorKind::value,
+        "TESSERA_PRECISION must be 'precise' or 'fast', got '{}'.", word);
+  return word == "precise";
+}
+
 }  // namespace
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
@@ -57,7 +67,8 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   verify(graph);
 
   progress(40);
-  cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes});
+  const bool precise = options.precise ? *options.precise : precise_by_environment();
+  cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes, .precise = precise});
   log_programs(graph, plan);
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
       milliseconds_since(start), graph.node_count(), plan.update_begin,

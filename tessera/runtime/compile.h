@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,9 @@
 namespace tessera {
 
 struct CompileOptions {
-  std::vector<std::string> disabled_passes;        // by name; to find one that changes numbers
+  std::vector<std::string> disabled_passes;  // by name; to find one that changes numbers
+  // No algorithm that rounds more than the plain one. Unset: as TESSERA_PRECISION says, else false.
+  std::optional<bool> precise = {};
   std::function<void(int percent)> progress = {};  // called with 0, then up to 100 when done
 };
 
