@@ -1,6 +1,15 @@
 // Matrix products by oneDNN, cut into tiles that our own threads take. Transposed operands are read
 // where they lie.
+#include "tessera/backend/cpu/kernels/gemm_matmul.h"
 #include "tessera/backend/cpu/kernels/table.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr KernelEntry packed{"matmul", "packed", packed_matmul_applies, prepare_packed_matmul};
+
+}  // namespace
+}  // namespace tessera::cpu
 
 #ifdef TESSERA_WITH_ONEDNN
 
@@ -47,6 +56,7 @@ std::optional<Matrix> matrix_of(const Geometry& geometry) {
 bool applies(const KernelUse& use) {
   for (const KernelOperand& operand : use.inputs) {
     const size_t rank = operand.geometry.shape.size();
+    if (!operand.layout.plain()) return false;
     if (operand.dtype != DType::f32 || (rank != 2 && rank != 3)) return false;
     if (numel(operand.geometry.shape) == 0 || !matrix_of(operand.geometry)) return false;
   }
@@ -116,7 +126,7 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
 }  // namespace
 
 std::span<const KernelEntry> matmul_entries() {
-  static constexpr KernelEntry entries[] = {{"matmul", "onednn_matmul", applies, prepare}};
+  static constexpr KernelEntry entries[] = {packed, {"matmul", "onednn_matmul", applies, prepare}};
   return entries;
 }
 
@@ -124,6 +134,6 @@ std::span<const KernelEntry> matmul_entries() {
 
 #else
 
-std::span<const tessera::cpu::KernelEntry> tessera::cpu::matmul_entries() { return {}; }
+std::span<const tessera::cpu::KernelEntry> tessera::cpu::matmul_entries() { return {&packed, 1}; }
 
 #endif

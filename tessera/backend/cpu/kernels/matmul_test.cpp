@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/kernels/kernel_for_test.h"
+#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -33,12 +34,25 @@ std::vector<Case> cases() {
 TEST(Matmul, AgreesWithTheReference) {
   for (const Case& c : cases()) {
     const KernelTrial trial("matmul", {c.a, c.b});
-#ifdef TESSERA_WITH_ONEDNN
-    EXPECT_EQ(trial.kernel(), "onednn_matmul") << c.name;
-#endif
+    if (has_avx2()) {
+      EXPECT_EQ(trial.kernel(), "packed") << c.name;
+    }
     EXPECT_LT(trial.error(), 2e-6) << c.name;
   }
 }
+
+#ifdef TESSERA_WITH_ONEDNN
+TEST(Matmul, OnednnAgreesWithTheReference) {
+  setenv("TESSERA_DISABLE_KERNELS", "packed", 1);
+  for (const Case& c : cases()) {
+    const KernelTrial trial("matmul", {c.a, c.b});
+    EXPECT_EQ(trial.kernel(), "onednn_matmul") << c.name;
+    EXPECT_LT(trial.error(), 2e-6) << c.name;
+    EXPECT_EQ(trial.result(3), trial.result(1)) << c.name;
+  }
+  unsetenv("TESSERA_DISABLE_KERNELS");
+}
+#endif
 
 TEST(Matmul, HasTheSameBitsForAnyNumberOfThreads) {
   for (const Case& c : cases()) {
@@ -49,13 +63,19 @@ TEST(Matmul, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST(Matmul, OddStridesGoToTheReference) {
+TEST(Matmul, OddStridesDoNotGoToOnednn) {
+  setenv("TESSERA_DISABLE_KERNELS", "packed", 1);
   EXPECT_EQ(KernelTrial("matmul", {{{4, 3}, {6, 2}, 0}, dense({3, 5})}).kernel(), "reference");
   EXPECT_EQ(KernelTrial("matmul", {{{4, 3}, {0, 1}, 0}, dense({3, 5})}).kernel(), "reference");
+  unsetenv("TESSERA_DISABLE_KERNELS");
+  if (!has_avx2()) return;
+  const KernelTrial trial("matmul", {{{4, 3}, {6, 2}, 0}, {{3, 5}, {0, 1}, 0}});
+  EXPECT_EQ(trial.kernel(), "packed");
+  EXPECT_LT(trial.error(), 2e-6);
 }
 
 TEST(Matmul, CanBeSwitchedOff) {
-  setenv("TESSERA_DISABLE_KERNELS", "onednn_conv, onednn_matmul", 1);
+  setenv("TESSERA_DISABLE_KERNELS", "packed, onednn_matmul", 1);
   EXPECT_EQ(KernelTrial("matmul", {dense({3, 4}), dense({4, 5})}).kernel(), "reference");
   unsetenv("TESSERA_DISABLE_KERNELS");
 }
