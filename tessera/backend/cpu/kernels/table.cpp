@@ -27,8 +27,9 @@ std::vector<std::string> disabled_kernels() {
 }
 
 // The first that applies is taken: of two families with entries for one operator, the better first.
-std::array<std::span<const KernelEntry>, 3> families() {
+std::array<std::span<const KernelEntry>, 4> families() {
   return {
+      batch_entries(),
       conv_entries(),
       matmul_entries(),
       moments_entries(),

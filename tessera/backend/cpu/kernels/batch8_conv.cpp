@@ -1,0 +1,347 @@
+// Convolutions of few channels over images in batch_layout: see window_sums_code.h and
+// window_grad_code.h. Weights and their gradients are plain. Pieces are groups of eight images,
+// blocks of channels, and rows where those are few.
+#include "tessera/backend/cpu/kernels/batch8_conv.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+#include "tessera/backend/cpu/kernels/batch8.h"
+#include "tessera/backend/cpu/kernels/window_grad_code.h"
+#include "tessera/backend/cpu/kernels/window_sums_code.h"
+#include "tessera/base/cpu_level.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t most_kernel = 7;
+
+std::array<int64_t, 2> pair_of(const Attrs& attrs, std::string_view name) {
+  const auto& values = attrs.integers(name);
+  return {values.front(), values.back()};
+}
+
+// A convolution over two dimensions, whichever of its three tensors is computed.
+struct Conv2d {
+  int64_t batch, in, out;
+  std::array<int64_t, 2> input, output, kernel, stride, padding;
+
+  // Shapes [N, C, H, W] or [N/8, C, H, W, 8].
+  Conv2d(const Attrs& attrs, const Shape& input_shape, const Shape& weight,
+         const Shape& output_shape)
+      : batch(input_shape[0] * (input_shape.size() == 5 ? lanes : 1)),
+        in(weight[1]),
+        out(weight[0]),
+        input{input_shape[2], input_shape[3]},
+        output{output_shape[2], output_shape[3]},
+        kernel{weight[2], weight[3]},
+        stride(pair_of(attrs, "stride")),
+        padding(pair_of(attrs, "padding")) {}
+
+  int64_t groups() const { return batch / lanes; }
+
+  WindowAxis forward_axis(size_t d) const {
+    return {output[d], input[d], kernel[d], stride[d], padding[d], false};
+  }
+  WindowAxis backward_axis(size_t d) const {
+    return {input[d], output[d], kernel[d], stride[d], padding[d], true};
+  }
+};
+
+// Where the row's operands are: the convolution's input, weight and output.
+struct Roles {
+  size_t input, weight, output;  // places among operands and then results
+  bool bias = false;
+};
+
+const KernelOperand& operand(const KernelUse& use, size_t i) {
+  return i < use.inputs.size() ? use.inputs[i] : use.outputs[i - use.inputs.size()];
+}
+
+Roles roles_of(const KernelUse& use) {
+  const size_t result = use.inputs.size();
+  if (use.op.name == "conv") return {0, 1, result, use.has_input(2)};
+  if (use.op.name == "conv_input_grad") return {result, 1, 0};
+  return {1, result, 0};
+}
+
+Conv2d conv_of(const KernelUse& use) {
+  const Roles roles = roles_of(use);
+  return {use.attrs, operand(use, roles.input).geometry.shape,
+          operand(use, roles.weight).geometry.shape, operand(use, roles.output).geometry.shape};
+}
+
+bool has_plain_window(const Attrs& attrs) {
+  const auto& dilation = attrs.integers("dilation");
+  return attrs.integer("groups") == 1 &&
+         std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; });
+}
+
+bool has_small_kernel(const Shape& weight) {
+  return weight.size() == 4 && weight[2] <= most_kernel && weight[3] <= most_kernel;
+}
+
+bool applies(const KernelUse& use) {
+  if (!has_avx2() || !has_plain_window(use.attrs)) return false;
+  const Roles roles = roles_of(use);
+  return is_batch8(operand(use, roles.input), 4) && is_batch8(operand(use, roles.output), 4) &&
+         is_plain_dense(operand(use, roles.weight)) &&
+         has_small_kernel(operand(use, roles.weight).geometry.shape) &&
+         (!roles.bias || is_plain_dense(use.inputs[2]));
+}
+
+// Few channels, and images of which a group stays in the cache of a core.
+bool is_better_than_others(const Conv2d& conv) {
+  constexpr int64_t most_bytes = 1 << 20;
+  const int64_t bytes =
+      (conv.in * conv.input[0] * conv.input[1] + conv.out * conv.output[0] * conv.output[1]) *
+      lane_bytes;
+  return conv.in * conv.out <= 256 && conv.in <= 16 && std::min(conv.in, conv.out) < 16 &&
+         bytes <= most_bytes;
+}
+
+std::vector<Layout> wants(const KernelUse& use) {
+  if (!has_avx2() || !has_plain_window(use.attrs)) return {};
+  const Roles roles = roles_of(use);
+  for (const size_t i : {roles.input, roles.weight, roles.output}) {
+    if (operand(use, i).geometry.shape.size() != 4 || operand(use, i).dtype != DType::f32) {
+      return {};
+    }
+  }
+  const auto& weight = operand(use, roles.weight);
+  if (!has_small_kernel(weight.geometry.shape) || !is_plain_dense(weight)) return {};
+  if (roles.bias && !is_plain_dense(use.inputs[2])) return {};
+  if (!fits(batch_layout, operand(use, roles.input).geometry.shape)) return {};
+  if (numel(operand(use, roles.output).geometry.shape) == 0) return {};
+  if (!is_better_than_others(conv_of(use))) return {};
+  std::vector<Layout> layouts(use.inputs.size() + use.outputs.size(), plain_layout);
+  layouts[roles.input] = layouts[roles.output] = batch_layout;
+  return layouts;
+}
+
+// The convolution itself, and its gradient by the input.
+class Batch8WindowSums : public PreparedKernel {
+ public:
+  Batch8WindowSums(const WindowSums& sums, int64_t groups)
+      : sums_(sums),
+        groups_(groups),
+        blocks_(window_channel_blocks(sums)),
+        rows_(window_rows(sums)) {
+    for (const int64_t channels : blocks_) {
+      auto& code = codes_[channels];
+      if (!code) code = std::make_unique<WindowSumsCode>(sums, channels);
+    }
+    first_channel_.resize(blocks_.size());
+    std::exclusive_scan(blocks_.begin(), blocks_.end(), first_channel_.begin(), int64_t{0});
+    const auto count = static_cast<int64_t>(blocks_.size());
+    const int64_t affordable = sums.multiply_adds() / count / least_piece_products;
+    row_pieces_ = std::clamp<int64_t>((wanted_pieces + groups * count - 1) / (groups * count), 1,
+                                      std::clamp<int64_t>(affordable, 1, sums.y.result));
+  }
+
+  void run(const KernelCall& call, std::span<std::byte>) const override {
+    const auto* source = call.inputs[0].as<const float>();
+    const auto* weight = call.inputs[1].as<const float>();
+    const auto* bias = sums_.bias ? call.inputs[2].as<const float>() : nullptr;
+    auto* result = call.outputs[0].as<float>();
+    const auto blocks = static_cast<int64_t>(blocks_.size());
+    const int64_t source_size = sums_.source_channels * sums_.y.source * sums_.x.source * lanes;
+    const int64_t plane = sums_.y.result * sums_.x.result * lanes;
+    call.pool.run(groups_ * row_pieces_ * blocks, [&](int64_t piece) {
+      const auto block = static_cast<size_t>(piece % blocks);
+      const int64_t part = piece / blocks % row_pieces_;
+      const int64_t group = piece / blocks / row_pieces_;
+      const int64_t channel = first_channel_[block];
+      const int64_t rows = sums_.y.result;
+      (*codes_.at(blocks_[block]))({source + group * source_size,
+                                    weight + channel * sums_.result_channel_stride,
+                                    bias ? bias + channel : nullptr,
+                                    result + (group * sums_.result_channels + channel) * plane,
+                                    rows_.data() + rows * part / row_pieces_,
+                                    rows_.data() + rows * (part + 1) / row_pieces_});
+    });
+  }
+
+ private:
+  WindowSums sums_;
+  int64_t groups_;
+  std::vector<int64_t> blocks_, first_channel_;
+  std::vector<WindowRow> rows_;
+  std::map<int64_t, std::unique_ptr<WindowSumsCode>> codes_;  // by the channels of a block
+  int64_t row_pieces_ = 1;
+};
+
+std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
+  const Conv2d conv = conv_of(use);
+  WindowSums sums;
+  sums.y = conv.forward_axis(0);
+  sums.x = conv.forward_axis(1);
+  sums.result_channels = conv.out;
+  sums.source_channels = conv.in;
+  sums.source_channel_stride = conv.kernel[0] * conv.kernel[1];
+  sums.result_channel_stride = conv.in * sums.source_channel_stride;
+  sums.bias = use.has_input(2);
+  return std::make_unique<Batch8WindowSums>(sums, conv.groups());
+}
+
+std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
+  const Conv2d conv = conv_of(use);
+  WindowSums sums;
+  sums.y = conv.backward_axis(0);
+  sums.x = conv.backward_axis(1);
+  sums.result_channels = conv.in;
+  sums.source_channels = conv.out;
+  sums.result_channel_stride = conv.kernel[0] * conv.kernel[1];
+  sums.source_channel_stride = conv.in * sums.result_channel_stride;
+  return std::make_unique<Batch8WindowSums>(sums, conv.groups());
+}
+
+// The gradient by the weight. A piece sums, over some groups of images, for a block of output
+// channels and one input channel; where there are several such parts of the batch, their sums are
+// added in order.
+class Batch8WeightGrad : public PreparedKernel {
+ public:
+  explicit Batch8WeightGrad(const Conv2d& conv)
+      : conv_(conv), blocks_(window_grad_blocks(conv.out, conv.kernel[1])) {
+    const WindowGrad grad{conv.forward_axis(0), conv.forward_axis(1)};
+    for (const int64_t channels : blocks_.channels) {
+      auto& codes = codes_[channels];
+      int64_t first = 0;
+      for (const int64_t count : blocks_.elements) {
+        if (codes.size() == blocks_.elements.size()) break;
+        codes.push_back(std::make_unique<WindowGradCode>(grad, channels, first, count));
+        first += count;
+      }
+    }
+    first_channel_.resize(blocks_.channels.size());
+    std::exclusive_scan(blocks_.channels.begin(), blocks_.channels.end(), first_channel_.begin(),
+                        int64_t{0});
+    for (int64_t k = 0; k < conv.kernel[0]; ++k) {
+      int64_t begin = 0, end = conv.output[0];
+      while (begin < end && grad.y.met(begin, k) == WindowAxis::none) ++begin;
+      while (end > begin && grad.y.met(end - 1, k) == WindowAxis::none) --end;
+      valid_rows_.push_back({begin, end});
+    }
+    const int64_t tiles = static_cast<int64_t>(blocks_.channels.size()) * conv.in;
+    // Few parts, so that sums over lanes are few; but enough pieces for all threads.
+    constexpr int64_t most_parts = 16;
+    const int64_t per_part =
+        std::max<int64_t>({1, std::min<int64_t>(4, conv.groups() * tiles / wanted_pieces),
+                           (conv.groups() + most_parts - 1) / most_parts});
+    parts_ = (conv.groups() + per_part - 1) / per_part;
+  }
+
+  int64_t workspace_bytes() const override {
+    return (pieces() * sums_per_piece() * lanes + (parts_ > 1 ? parts_ * weights() : 0)) *
+           int64_t{sizeof(float)};
+  }
+
+  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
+    auto* room = reinterpret_cast<float*>(workspace.data());
+    auto* result = call.outputs[0].as<float>();
+    float* partials = parts_ > 1 ? room + pieces() * sums_per_piece() * lanes : result;
+    call.pool.run(pieces(), [&](int64_t piece) {
+      run_piece(piece, call.inputs[0].as<const float>(), call.inputs[1].as<const float>(),
+                room + piece * sums_per_piece() * lanes, partials);
+    });
+    if (parts_ == 1) return;
+    for (int64_t i = 0; i < weights(); ++i) {
+      float sum = partials[i];
+      for (int64_t part = 1; part < parts_; ++part) sum += partials[part * weights() + i];
+      result[i] = sum;
+    }
+  }
+
+ private:
+  struct Range {
+    int64_t begin, end;
+  };
+
+  int64_t pieces() const {
+    return parts_ * static_cast<int64_t>(blocks_.channels.size()) * conv_.in;
+  }
+  int64_t elements() const { return conv_.kernel[0] * conv_.kernel[1]; }
+  int64_t weights() const { return conv_.out * conv_.in * elements(); }
+  int64_t sums_per_piece() const { return blocks_.channels.front() * elements(); }
+
+  void run_piece(int64_t piece, const float* grads, const float* inputs, float* sums,
+                 float* partials) const {
+    const int64_t in = piece % conv_.in;
+    const auto block = static_cast<size_t>(piece / conv_.in % std::ssize(blocks_.channels));
+    const int64_t part = piece / conv_.in / std::ssize(blocks_.channels);
+    const int64_t channels = blocks_.channels[block];
+    const int64_t out = first_channel_[block];
+    const int64_t grad_plane = conv_.output[0] * conv_.output[1] * lanes;
+    const int64_t input_plane = conv_.input[0] * conv_.input[1] * lanes;
+    std::fill(sums, sums + channels * elements() * lanes, 0.0F);
+    for (int64_t group = conv_.groups() * part / parts_;
+         group < conv_.groups() * (part + 1) / parts_; ++group) {
+      add_images(channels, grads + (group * conv_.out + out) * grad_plane,
+                 inputs + (group * conv_.in + in) * input_plane, sums);
+    }
+    store(channels, sums, partials + part * weights() + (out * conv_.in + in) * elements());
+  }
+
+  // So few rows at a time that they stay in the cache for all rows of the kernel.
+  void add_images(int64_t channels, const float* grad, const float* input, float* sums) const {
+    constexpr int64_t cached_bytes = 8192;
+    const auto& codes = codes_.at(channels);
+    const int64_t grad_row = conv_.output[1] * lanes, input_row = conv_.input[1] * lanes;
+    const int64_t step =
+        std::max<int64_t>(1, cached_bytes / (channels * grad_row * int64_t{sizeof(float)}));
+    for (int64_t row = 0; row < conv_.output[0]; row += step) {
+      float* to = sums;
+      for (int64_t k = 0; k < conv_.kernel[0]; ++k) {
+        const Range valid = valid_rows_[static_cast<size_t>(k)];
+        const int64_t begin = std::max(row, valid.begin), end = std::min(row + step, valid.end);
+        const int64_t met = begin * conv_.stride[0] - conv_.padding[0] + k;
+        for (size_t e = 0; e < codes.size(); ++e) {
+          if (begin < end) {
+            (*codes[e])({grad + begin * grad_row, input + met * input_row, to, end - begin});
+          }
+          to += channels * blocks_.elements[e] * lanes;
+        }
+      }
+    }
+  }
+
+  void store(int64_t channels, float* sums, float* to) const {
+    const int64_t count = channels * elements();
+    add_up_lanes(sums, count, sums);  // a sum is written behind where the next are read
+    for (int64_t k = 0; k < conv_.kernel[0]; ++k) {
+      int64_t first = k * conv_.kernel[1];
+      for (const int64_t width : blocks_.elements) {
+        for (int64_t c = 0; c < channels; ++c) {
+          std::copy(sums, sums + width, to + c * conv_.in * elements() + first);
+          sums += width;
+        }
+        first += width;
+      }
+    }
+  }
+
+  Conv2d conv_;
+  WindowGradBlocks blocks_;
+  std::vector<int64_t> first_channel_;
+  std::vector<Range> valid_rows_;  // of the gradient, by kernel row
+  std::map<int64_t, std::vector<std::unique_ptr<WindowGradCode>>> codes_;  // by block, elements
+  int64_t parts_ = 1;
+};
+
+std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
+  return std::make_unique<Batch8WeightGrad>(conv_of(use));
+}
+
+}  // namespace
+
+std::vector<KernelEntry> batch8_conv_entries() {
+  return {
+      {"conv", "batch8", applies, prepare_forward, wants},
+      {"conv_input_grad", "batch8", applies, prepare_input_grad, wants},
+      {"conv_weight_grad", "batch8", applies, prepare_weight_grad, wants},
+  };
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,12 @@
+// Convolutions of few channels over images in batch_layout.
+#pragma once
+
+#include <vector>
+
+#include "tessera/backend/cpu/kernels/table.h"
+
+namespace tessera::cpu {
+
+std::vector<KernelEntry> batch8_conv_entries();
+
+}  // namespace tessera::cpu
