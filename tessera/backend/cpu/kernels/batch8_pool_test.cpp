@@ -81,10 +81,10 @@ TEST_F(Batch8Pool, BackwardAgreesWithTheReferenceForAnyNumberOfThreads) {
                             completed(op("max_pool2d_with_indices"), c.attrs))
                           .at(0);
     const BatchTrial trial("max_pool2d_with_indices_backward",
-                            {{type.shape, batch_layout},
-                             {c.input, batch_layout},
-                             {type.shape, batch_layout, DType::i32, indices}},
-                            c.attrs, {batch_layout});
+                           {{type.shape, batch_layout},
+                            {c.input, batch_layout},
+                            {type.shape, batch_layout, DType::i32, indices}},
+                           c.attrs, {batch_layout});
     expect_good(trial, 1e-6, c.name);
   }
 }
@@ -95,10 +95,10 @@ TEST_F(Batch8Pool, BackwardTakesAnyPlaceOfThePlane) {
     indices.push_back(std::bit_cast<float>(i * 7919 % 64));
   }
   const BatchTrial trial("max_pool2d_with_indices_backward",
-                          {{{8, 3, 4, 4}, batch_layout},
-                           {{8, 3, 8, 8}, batch_layout},
-                           {{8, 3, 4, 4}, batch_layout, DType::i32, indices}},
-                          {{"kernel_size", std::vector<int64_t>{2, 2}}}, {batch_layout});
+                         {{{8, 3, 4, 4}, batch_layout},
+                          {{8, 3, 8, 8}, batch_layout},
+                          {{8, 3, 4, 4}, batch_layout, DType::i32, indices}},
+                         {{"kernel_size", std::vector<int64_t>{2, 2}}}, {batch_layout});
   expect_good(trial, 1e-6, "anywhere");
 }
 

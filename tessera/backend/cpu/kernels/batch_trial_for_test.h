@@ -29,7 +29,7 @@ class BatchTrial {
 
   // Layouts of the results; plain where there are fewer.
   BatchTrial(std::string_view op_name, std::vector<Operand> operands, Attrs attrs,
-              std::vector<Layout> results)
+             std::vector<Layout> results)
       : row_(op(op_name)), attrs_(completed(row_, std::move(attrs))) {
     std::mt19937 random(3);
     std::uniform_real_distribution<float> uniform(-1, 1);

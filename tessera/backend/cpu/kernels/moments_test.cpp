@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tessera/backend/cpu/kernels/layout_trial_for_test.h"
+#include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -15,7 +15,7 @@ Attrs all_but_channels(const Shape& shape) {
 
 void expect_good(const Shape& shape, const Layout& layout, double low = 0, double high = 1) {
   SCOPED_TRACE(tessera::to_string(shape) + " " + to_string(layout));
-  const LayoutTrial trial("moments", {{shape, layout, low, high}}, all_but_channels(shape));
+  const OperatorTrial trial("moments", {{shape, layout, low, high}}, all_but_channels(shape));
   trial.expect_agrees("avx2_moments", 5e-7);
 }
 
@@ -54,7 +54,7 @@ TEST(Moments, NothingCancelsFarFromZero) {
 }
 
 TEST(Moments, OthersGoToTheReference) {
-  EXPECT_EQ(LayoutTrial("moments", {{{4, 5, 6}}}, {{"dim", std::vector<int64_t>{0}}}).kernel(),
+  EXPECT_EQ(OperatorTrial("moments", {{{4, 5, 6}}}, {{"dim", std::vector<int64_t>{0}}}).kernel(),
             "reference");
 }
 

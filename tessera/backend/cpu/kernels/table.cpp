@@ -1,7 +1,6 @@
 #include "tessera/backend/cpu/kernels/table.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <vector>
 
@@ -27,21 +26,20 @@ std::vector<std::string> disabled_kernels() {
 }
 
 // The first that applies is taken: of two families with entries for one operator, the better first.
-std::array<std::span<const KernelEntry>, 4> families() {
-  return {
-      batch_entries(),
-      conv_entries(),
-      matmul_entries(),
-      moments_entries(),
-  };
-}
+constexpr std::span<const KernelEntry> (*families[])() = {
+    batch_entries,     //
+    conv_entries,      //
+    matmul_entries,    //
+    max_pool_entries,  //
+    moments_entries,   //
+};
 
 // Those of an operator that are not turned off, in the order of preference.
 std::vector<const KernelEntry*> entries_of(std::string_view op) {
   const auto disabled = disabled_kernels();
   std::vector<const KernelEntry*> found;
-  for (const auto entries : families()) {
-    for (const KernelEntry& entry : entries) {
+  for (const auto entries : families) {
+    for (const KernelEntry& entry : entries()) {
       if (entry.op != op) continue;
       if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;
       found.push_back(&entry);

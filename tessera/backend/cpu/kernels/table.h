@@ -46,6 +46,7 @@ struct KernelEntry {
 std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> conv_entries();
 std::span<const KernelEntry> matmul_entries();
+std::span<const KernelEntry> max_pool_entries();
 std::span<const KernelEntry> moments_entries();
 
 struct KernelChoice {

@@ -24,13 +24,13 @@ struct TrialOperand {
   bool present = true;
 };
 
-class LayoutTrial {
+class OperatorTrial {
  public:
   using Bytes = std::vector<std::byte>;
 
   // Results without a layout of their own are plain.
-  LayoutTrial(std::string_view op_name, std::vector<TrialOperand> operands, Attrs attrs = {},
-              std::vector<Layout> results = {})
+  OperatorTrial(std::string_view op_name, std::vector<TrialOperand> operands, Attrs attrs = {},
+                std::vector<Layout> results = {})
       : row_(op(op_name)),
         attrs_(completed(row_, std::move(attrs))),
         operands_(std::move(operands)) {
@@ -51,6 +51,8 @@ class LayoutTrial {
   }
 
   const std::string& kernel() const { return choice_.name; }
+
+  const TensorType& result_type(size_t i) const { return results_[i]; }
 
   // Changes operand i before running; plain order.
   float* values(size_t i) { return reinterpret_cast<float*>(values_[i].data()); }
