@@ -3,29 +3,18 @@
 #pragma once
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
-
-// While it lives, the named entries (separated by commas) are passed over.
-class WithoutKernels {
- public:
-  explicit WithoutKernels(const std::string& names) {
-    setenv("TESSERA_DISABLE_KERNELS", names.c_str(), 1);
-  }
-  ~WithoutKernels() { unsetenv("TESSERA_DISABLE_KERNELS"); }
-  WithoutKernels(const WithoutKernels&) = delete;
-  WithoutKernels& operator=(const WithoutKernels&) = delete;
-};
 
 class KernelTrial {
  public:

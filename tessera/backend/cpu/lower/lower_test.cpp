@@ -8,6 +8,7 @@
 #include "tessera/backend/cpu/engine.h"
 #include "tessera/backend/cpu/interpreter_for_test.h"
 #include "tessera/backend/cpu/kernels/copy.h"
+#include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
@@ -51,8 +52,7 @@ void expect_no_live_overlap(const Plan& plan) {
 
 // Both sides with reference kernels, so that bits can be compared.
 struct ReferenceKernelsOnly {
-  ReferenceKernelsOnly() { setenv("TESSERA_DISABLE_KERNELS", "onednn_matmul", 1); }
-  ~ReferenceKernelsOnly() { unsetenv("TESSERA_DISABLE_KERNELS"); }
+  WithoutKernels others{"packed,onednn_matmul"};
 };
 
 // Runs the plan and the plain interpretation side by side and expects the same bits everywhere.
