@@ -26,6 +26,8 @@ struct KernelUse {
   const OpDef& op;
   const Attrs& attrs;
   std::span<const KernelOperand> inputs, outputs;
+  // Whether kernels that round noticeably more than others are to be passed over.
+  bool precise = false;
 
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
 };
@@ -44,6 +46,7 @@ struct KernelEntry {
 
 // The lists of the families, each in the order of preference.
 std::span<const KernelEntry> batch_entries();  // images in batch_layout
+std::span<const KernelEntry> winograd_entries();
 std::span<const KernelEntry> conv_entries();
 std::span<const KernelEntry> matmul_entries();
 std::span<const KernelEntry> max_pool_entries();

@@ -42,6 +42,7 @@ struct DraftState {
 
 struct Draft {
   const Graph* graph = nullptr;
+  bool precise = false;  // no kernel that rounds more than the plain one
   std::vector<Block> blocks;
   std::vector<DraftCall> load, calls;
   size_t update_begin = 0;  // calls before it run for every micro-batch

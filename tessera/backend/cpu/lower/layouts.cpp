@@ -91,7 +91,8 @@ class LayoutChooser {
   }
 
   KernelUse kernel_use(const DraftCall& call, const Use& use) const {
-    return {row(call), draft_.graph->node(call.node).attrs, use.inputs, use.outputs};
+    return {row(call), draft_.graph->node(call.node).attrs, use.inputs, use.outputs,
+            draft_.precise};
   }
 
   Wish wish_of(const DraftCall& call) const {

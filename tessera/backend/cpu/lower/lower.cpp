@@ -22,6 +22,7 @@ Plan lower(const Graph& step, const LowerOptions& options) {
 
   // Views cost nothing from here on: they are geometries over blocks of memory.
   Draft draft = resolve_aliases(graph, schedule(graph));
+  draft.precise = options.precise;
 
   // Layouts before reuse of memory: a result can only take the place of what lies as it does.
   choose_layouts(draft);

@@ -24,7 +24,7 @@ KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call) {
   for (const BlockId block : call.outputs) {
     outputs.push_back(operand_of(draft, read_whole(draft, block)));
   }
-  return choose_kernel({op(node), node.attrs, inputs, outputs});
+  return choose_kernel({op(node), node.attrs, inputs, outputs, draft.precise});
 }
 
 std::string text_of(const Origin& origin) {
