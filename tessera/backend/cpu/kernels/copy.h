@@ -2,9 +2,7 @@
 // states whose new value could not be made in place.
 #pragma once
 
-#include <memory>
-
-#include "tessera/backend/cpu/kernels/prepared_kernel.h"
+#include "tessera/backend/cpu/kernels/table.h"
 
 namespace tessera::cpu {
 
@@ -14,7 +12,7 @@ void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool);
 // The other way round: `to` has any strides.
 void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& pool);
 
-// One input, one output.
-std::shared_ptr<const PreparedKernel> copy_kernel();
+// From a tensor of that geometry, one input, into dense memory, one output.
+KernelChoice choose_copy(DType dtype, const Geometry& from);
 
 }  // namespace tessera::cpu

@@ -191,9 +191,9 @@ class LayoutChooser {
     for (const Read& leader : call.inputs) {
       if (!leader.block.valid() || draft_.block(leader.block).layout.plain()) continue;
       const Layout layout = draft_.block(leader.block).layout;
-      const size_t rank = leader.geometry.shape.size();
+      const Shape shape = leader.geometry.shape;
       for (const bool all : {true, false}) {
-        if (follow(call, layout, rank, all)) return;
+        if (follow(call, layout, shape, all)) return;
       }
     }
     for (Read& read : call.inputs) {
@@ -201,9 +201,12 @@ class LayoutChooser {
     }
   }
 
-  bool follow(DraftCall& call, const Layout& layout, size_t rank, bool all) {
+  bool follow(DraftCall& call, const Layout& layout, const Shape& leader, bool all) {
+    // Numbers per channel are read where they lie.
+    constexpr int64_t small = 64;
     const auto takes_part = [&](const Shape& shape) {
-      return shape.size() == rank && fits(layout, shape);
+      return shape.size() == leader.size() && fits(layout, shape) &&
+             numel(shape) * small >= numel(leader);
     };
     std::vector<Layout> wanted, results;
     std::vector<Read> reads;

@@ -17,7 +17,10 @@ KernelOperand operand_of(const Draft& draft, const Read& read) {
 }
 
 KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call) {
-  if (!call.node.valid()) return {"strided", copy_kernel()};
+  if (!call.node.valid()) {
+    const Read& from = call.inputs[0];
+    return choose_copy(draft.block(from.block).type.dtype, from.geometry);
+  }
   const Node& node = draft.graph->node(call.node);
   std::vector<KernelOperand> inputs, outputs;
   for (const Read& read : call.inputs) inputs.push_back(operand_of(draft, read));
