@@ -57,7 +57,7 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   verify(graph);
 
   progress(40);
-  cpu::Plan plan = cpu::lower(graph);
+  cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes});
   log_programs(graph, plan);
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
       milliseconds_since(start), graph.node_count(), plan.update_begin,
