@@ -18,6 +18,9 @@ struct PrintOptions {
 std::string print(const Graph& graph, const PrintOptions& options = {});
 Graph parse(std::string_view text);
 
+// The attributes in braces at the front of a text, which moves past them.
+Attrs take_attributes(std::string_view& text);
+
 // One node as print() writes it, for messages; values are called by their ids.
 std::string print_node(const Graph& graph, const Node& node);
 std::string print_attr(const Attr& attr);

@@ -49,6 +49,15 @@ class Parser {
     return std::move(graph_);
   }
 
+  Attrs attributes_in_braces() {
+    Attrs attrs;
+    expect('{');
+    attributes(attrs);
+    return attrs;
+  }
+
+  std::string_view rest() const { return text_.substr(at_); }
+
  private:
   struct StateUse {
     size_t state;
@@ -498,5 +507,12 @@ class Parser {
 }  // namespace
 
 Graph parse(std::string_view text) { return Parser(text).graph(); }
+
+Attrs take_attributes(std::string_view& text) {
+  Parser parser(text);
+  Attrs attrs = parser.attributes_in_braces();
+  text = parser.rest();
+  return attrs;
+}
 
 }  // namespace tessera

@@ -36,5 +36,6 @@ std::span<const OpDef> embedding_bag();
 std::span<const OpDef> quantize();
 std::span<const OpDef> random_forms();
 std::span<const OpDef> tensor_product();
+std::span<const OpDef> fused();
 
 }  // namespace tessera::families

@@ -27,7 +27,7 @@ struct Table {
           families::special(),        families::order(),      families::patches(),
           families::window(),         families::distance(),   families::margin_loss(),
           families::embedding_bag(),  families::quantize(),   families::random_forms(),
-          families::tensor_product(), families::host()}) {
+          families::tensor_product(), families::fused(),      families::host()}) {
       for (const OpDef& row : family) add(row);
     }
   }

@@ -27,8 +27,8 @@ std::vector<std::string> disabled_kernels() {
 
 // The first that applies is taken: of two families with entries for one operator, the better first.
 constexpr std::span<const KernelEntry> (*families[])() = {
-    batch_entries,  winograd_entries, conv_entries,
-    matmul_entries, max_pool_entries, moments_entries,
+    batch_entries, winograd_entries, conv_entries,    matmul_entries,
+    fused_entries, max_pool_entries, moments_entries,
 };
 
 // Those of an operator that are not turned off, in the order of preference.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/lower/aliases.h"
+#include "tessera/backend/cpu/lower/fuse_elementwise.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
 #include "tessera/backend/cpu/lower/schedule.h"
@@ -12,13 +13,25 @@
 
 namespace tessera::cpu {
 
+namespace {
+
+bool enabled(const LowerOptions& options, std::string_view rewrite) {
+  return std::find(options.disabled.begin(), options.disabled.end(), rewrite) ==
+         options.disabled.end();
+}
+
+// The graph as this CPU likes it; the device-neutral one stays as it is.
+Graph rewritten(Graph graph, const LowerOptions& options) {
+  // Norms first: what they are made of is then fused with what stands around them.
+  if (enabled(options, "split_norms")) graph = split_norms(graph);
+  if (enabled(options, fuse_elementwise_name)) graph = fuse_elementwise(graph);
+  return graph;
+}
+
+}  // namespace
+
 Plan lower(const Graph& step, const LowerOptions& options) {
-  const auto enabled = [&](std::string_view rewrite) {
-    return std::find(options.disabled.begin(), options.disabled.end(), rewrite) ==
-           options.disabled.end();
-  };
-  Graph graph = step;
-  if (enabled("split_norms")) graph = split_norms(graph);
+  const Graph graph = rewritten(step, options);
 
   // Views cost nothing from here on: they are geometries over blocks of memory.
   Draft draft = resolve_aliases(graph, schedule(graph));

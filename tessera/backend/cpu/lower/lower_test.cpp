@@ -9,6 +9,7 @@
 #include "tessera/backend/cpu/interpreter_for_test.h"
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
+#include "tessera/backend/cpu/lower/fuse_elementwise.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
@@ -52,13 +53,11 @@ void expect_no_live_overlap(const Plan& plan) {
 
 // Both sides with reference kernels, so that bits can be compared.
 struct ReferenceKernelsOnly {
-  WithoutKernels others{"packed,onednn_matmul"};
+  WithoutKernels others{"packed,onednn_matmul,generated"};
 };
 
 // Runs the plan and the plain interpretation side by side and expects the same bits everywhere.
-void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
-  const ReferenceKernelsOnly reference;
-  const Plan plan = lower(graph);
+void expect_same(const Graph& graph, const Plan& plan, int accumulation, int threads) {
   SCOPED_TRACE(print(plan));
   expect_no_live_overlap(plan);
   EXPECT_GE(plan.memory.arena_bytes, plan.memory.lower_bound_bytes);
@@ -108,6 +107,17 @@ void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
   }
 }
 
+// Nodes as they are in the graph: what becomes of each can be told.
+Plan lower_unfused(const Graph& graph) {
+  return lower(graph, {.disabled = {fuse_elementwise_name}});
+}
+
+void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
+  const ReferenceKernelsOnly reference;
+  expect_same(graph, lower_unfused(graph), accumulation, threads);
+  expect_same(graph, lower(graph), accumulation, threads);
+}
+
 struct Program {
   Graph graph;
   Builder build{graph};
@@ -123,7 +133,7 @@ TEST(Lower, ViewsAreNoCalls) {
       p.build.permute(p.build.reshape(y, {2, 3, 6}), std::vector<int64_t>{2, 0, 1});
   p.graph.add_output("y", p.build.add("neg", {turned}));
   p.graph.add_output("turned", turned);
-  EXPECT_EQ(lower(p.graph).calls.size(), 2U);
+  EXPECT_EQ(lower_unfused(p.graph).calls.size(), 2U);
   expect_same(p.graph);
 }
 
@@ -132,7 +142,7 @@ TEST(Lower, AViewThatStridesCannotSayIsCopied) {
   const ValueId turned = p.build.permute(p.build.add("neg", {p.x}), std::vector<int64_t>{1, 0});
   p.graph.add_output("flat", p.build.add("neg", {p.build.reshape(turned, {side * side})}));
   p.graph.add_output("other", p.build.reshape(turned, {4, 9}));
-  EXPECT_EQ(copies(lower(p.graph)), 1U);
+  EXPECT_EQ(copies(lower_unfused(p.graph)), 1U);
   expect_same(p.graph);
 }
 
@@ -141,7 +151,7 @@ TEST(Lower, ElementwiseChainsUseOneBuffer) {
   ValueId y = p.build.add("neg", {p.x});
   for (int i = 0; i < 5; ++i) y = p.build.add("mul", {y, y});
   p.graph.add_output("y", p.build.add("mul", {y, p.x}));
-  EXPECT_EQ(arena_buffers(lower(p.graph)), 1U);
+  EXPECT_EQ(arena_buffers(lower_unfused(p.graph)), 1U);
   expect_same(p.graph);
 }
 
@@ -162,7 +172,7 @@ TEST(Lower, AnOutputSurvivesTheLastCall) {
   const ValueId y = p.build.add("neg", {p.x});
   p.graph.add_output("y", y);
   p.graph.add_output("z", p.build.add("exp", {y}));
-  EXPECT_EQ(arena_buffers(lower(p.graph)), 2U);
+  EXPECT_EQ(arena_buffers(lower_unfused(p.graph)), 2U);
   expect_same(p.graph);
 }
 
@@ -179,7 +189,7 @@ TEST(Lower, UpdatesHappenInTheStatesMemory) {
   p.graph.states()[1].after_update =
       p.build.add("mul", {p.graph.states()[1].after_micro_batch, p.build.scalar(0, DType::f32)});
   p.graph.states()[0].after_micro_batch = w;
-  const Plan plan = lower(p.graph);
+  const Plan plan = lower_unfused(p.graph);
   EXPECT_EQ(copies(plan), 0U) << print(plan);
   EXPECT_EQ(plan.calls.size() - plan.update_begin, 3U);
   expect_same(p.graph, 3);
@@ -191,7 +201,7 @@ TEST(Lower, AStateWithLaterReadersIsCopiedAtTheEnd) {
   const ValueId next = p.build.add("add", {mean, p.x});
   p.graph.states()[0].after_micro_batch = p.graph.states()[0].after_update = next;
   p.graph.add_output("old", p.build.add("neg", {mean}));
-  EXPECT_EQ(copies(lower(p.graph)), 1U);
+  EXPECT_EQ(copies(lower_unfused(p.graph)), 1U);
   expect_same(p.graph);
 }
 
@@ -221,7 +231,7 @@ TEST(Lower, ConstantsAreFilledAtLoad) {
   Program p;
   const ValueId two = p.build.scalar(2, DType::f32);
   p.graph.add_output("y", p.build.add("mul", {p.x, two}));
-  const Plan plan = lower(p.graph);
+  const Plan plan = lower_unfused(p.graph);
   EXPECT_EQ(plan.load.size(), 1U);
   EXPECT_EQ(plan.calls.size(), 1U);
   EXPECT_EQ(plan.memory.constant_bytes, 64);
@@ -232,7 +242,7 @@ TEST(Lower, TheTextNamesKernelsAndMemory) {
   Program p;
   p.build.set_place({"train.py", 31, "fc1", false}, Phase::micro_batch);
   p.graph.add_output("y", p.build.add("neg", {p.x}));
-  const std::string text = print(lower(p.graph));
+  const std::string text = print(lower_unfused(p.graph));
   EXPECT_NE(text.find("neg: reference(data0:f32[6,6]) -> b"), std::string::npos) << text;
   EXPECT_NE(text.find("# fc1 [train.py:31]"), std::string::npos) << text;
   EXPECT_NE(text.find("arena 192 B (at least 192 B"), std::string::npos) << text;

@@ -1,0 +1,663 @@
+#include "tessera/backend/cpu/kernels/fused_instructions.h"
+
+#include <limits>
+#include <numbers>
+
+#include "tessera/backend/cpu/kernels/fused_functions.h"
+
+namespace tessera::cpu {
+namespace {
+
+using Code = Xbyak::CodeGenerator;
+using Step = FusedStep;
+using Xbyak::Ymm;
+
+// Predicates of vcmpps; quiet ones.
+constexpr uint8_t eq = 0, unordered = 3, ne = 4, lt = 17, le = 18, ge = 29, gt = 30;
+constexpr uint32_t sign_bit = 0x80000000, all_bits = 0xffffffff;
+
+// --- building blocks ---
+
+Ymm compare(Step& s, const Ymm& a, const Xbyak::Operand& b, uint8_t predicate) {
+  const Ymm mask = s.fresh();
+  s.code().vcmpps(mask, a, b, predicate);
+  return mask;
+}
+
+// `yes` where the mask holds, in a fresh register.
+Ymm select(Step& s, const Ymm& mask, const Xbyak::Operand& yes, const Ymm& no) {
+  const Ymm y = s.fresh();
+  s.code().vblendvps(y, no, yes, mask);
+  return y;
+}
+
+// NaN wins; the second of two equal ones, as the reference has it.
+template <auto extreme>
+Ymm winner(Step& s, const Ymm& a, const Xbyak::Operand& b) {
+  const Ymm y = s.fresh();
+  (s.code().*extreme)(y, a, b);
+  const Ymm mask = compare(s, a, a, unordered);
+  s.code().vblendvps(y, y, a, mask);
+  return y;
+}
+
+Ymm bounded(Step& s, const Ymm& x, float low, float high) {
+  const Ymm above = winner<&Code::vmaxps>(s, x, s.constant(low));
+  return winner<&Code::vminps>(s, above, s.constant(high));
+}
+
+// min(max(x, low), high) with std's meaning: NaN stays.
+void clamp_in_place(Step& s, const Ymm& x, float low, float high) {
+  const Ymm bound = s.load(low);
+  s.code().vmaxps(x, bound, x);
+  s.code().vmovups(bound, s.constant(high));
+  s.code().vminps(x, bound, x);
+}
+
+template <auto instruction>
+Ymm binary(Step& s) {
+  const Ymm a = s.reg(0);
+  const auto b = s.source(1);
+  const Ymm y = s.fresh();
+  (s.code().*instruction)(y, a, b);
+  return y;
+}
+
+template <uint8_t predicate>
+Ymm comparison(Step& s) {
+  const Ymm a = s.reg(0);
+  return compare(s, a, s.source(1), predicate);
+}
+
+template <Ymm (*function)(FusedEmitter&, const Ymm&)>
+Ymm unary(Step& s) {
+  return function(s.emitter(), s.reg(0));
+}
+
+template <uint8_t mode>
+Ymm rounded(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vroundps(y, s.source(0), mode);
+  return y;
+}
+
+// a + alpha * b, in one rounding.
+Ymm scaled_sum(Step& s, size_t a, size_t b, float alpha) {
+  auto& c = s.code();
+  const Ymm left = s.reg(a);
+  if (alpha != 1 && alpha != -1) {
+    const Ymm y = s.fresh(), right = s.reg(b);
+    c.vmovaps(y, left);
+    c.vfmadd231ps(y, right, s.constant(alpha));
+    return y;
+  }
+  const auto right = s.source(b);
+  const Ymm y = s.fresh();
+  if (alpha == 1) {
+    c.vaddps(y, left, right);
+  } else {
+    c.vsubps(y, left, right);
+  }
+  return y;
+}
+
+Ymm add(Step& s) { return scaled_sum(s, 0, 1, s.number("alpha")); }
+Ymm sub(Step& s) { return scaled_sum(s, 0, 1, -s.number("alpha")); }
+Ymm rsub(Step& s) { return scaled_sum(s, 1, 0, -s.number("alpha")); }
+
+Ymm neg(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vxorps(y, s.reg(0), s.emitter().integer(sign_bit));
+  return y;
+}
+
+Ymm abs(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vandps(y, s.reg(0), s.emitter().integer(~sign_bit));
+  return y;
+}
+
+Ymm sqrt(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vsqrtps(y, s.source(0));
+  return y;
+}
+
+Ymm rsqrt(Step& s) {
+  const Ymm root = sqrt(s), y = s.load(1);
+  s.code().vdivps(y, y, root);
+  return y;
+}
+
+Ymm reciprocal(Step& s) {
+  const Ymm y = s.load(1);
+  s.code().vdivps(y, y, s.source(0));
+  return y;
+}
+
+Ymm copied(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vmovaps(y, s.reg(0));
+  return y;
+}
+
+Ymm sign(Step& s) {
+  auto& c = s.code();
+  const Ymm x = s.reg(0), zero = s.zero();
+  const Ymm above = compare(s, x, zero, gt), below = compare(s, x, zero, lt);
+  c.vandps(above, above, s.constant(1));
+  c.vandps(below, below, s.constant(1));
+  c.vsubps(above, above, below);
+  return above;
+}
+
+Ymm pow(Step& s) {
+  auto& c = s.code();
+  const double exponent = s.argument(1).number;
+  if (exponent == 0.5) return sqrt(s);
+  if (exponent == 1) return copied(s);
+  if (exponent == -1) return reciprocal(s);
+  const Ymm x = s.reg(0), y = s.fresh();
+  c.vmulps(y, x, x);
+  if (exponent == 3) c.vmulps(y, y, x);
+  if (exponent == 4) c.vmulps(y, y, y);
+  if (exponent != -2) return y;
+  const Ymm one = s.load(1);
+  c.vdivps(one, one, y);
+  return one;
+}
+
+bool has_short_power(const BodyStep& step) {
+  const BodyValue& exponent = step.arguments[1];
+  if (exponent.from != BodyValue::From::number) return false;
+  for (const double known : {0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0}) {
+    if (exponent.number == known) return true;
+  }
+  return false;
+}
+
+Ymm clamp(Step& s) {
+  Ymm x = s.reg(0);
+  const bool low = s.attrs().has("min"), high = s.attrs().has("max");
+  if (low) x = winner<&Code::vmaxps>(s, x, s.constant(s.number("min")));
+  if (high) x = winner<&Code::vminps>(s, x, s.constant(s.number("max")));
+  return low || high ? x : copied(s);
+}
+
+Ymm addcmul(Step& s) {
+  auto& c = s.code();
+  const Ymm y = s.fresh();
+  c.vmulps(y, s.reg(1), s.constant(s.number("value")));
+  c.vmulps(y, y, s.source(2));
+  c.vaddps(y, s.reg(0), y);
+  return y;
+}
+
+Ymm addcdiv(Step& s) {
+  auto& c = s.code();
+  const Ymm y = s.fresh();
+  c.vmulps(y, s.reg(1), s.constant(s.number("value")));
+  c.vdivps(y, y, s.source(2));
+  c.vaddps(y, s.reg(0), y);
+  return y;
+}
+
+Ymm lerp(Step& s) {
+  auto& c = s.code();
+  const Ymm a = s.reg(0), b = s.reg(1), weight = s.reg(2);
+  const Ymm way = s.fresh(), y = s.fresh(), rest = s.load(1);
+  c.vsubps(way, b, a);
+  c.vmulps(y, weight, way);
+  c.vaddps(y, a, y);
+  c.vsubps(rest, rest, weight);
+  c.vmulps(way, way, rest);
+  c.vsubps(way, b, way);
+  c.vcmpps(rest, weight, s.constant(0.5F), lt);
+  return select(s, rest, y, way);
+}
+
+// --- truth values ---
+
+Ymm as_mask(Step& s, size_t i) { return compare(s, s.reg(i), s.constant(0), ne); }
+
+template <auto instruction>
+Ymm logic_of_numbers(Step& s) {
+  const Ymm a = as_mask(s, 0), b = as_mask(s, 1);
+  (s.code().*instruction)(a, a, b);
+  return a;
+}
+
+Ymm not_mask(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vxorps(y, s.reg(0), s.emitter().integer(all_bits));
+  return y;
+}
+
+Ymm equal_masks(Step& s) {
+  const Ymm a = s.reg(0);
+  const auto b = s.source(1);
+  const Ymm y = s.fresh();
+  s.code().vpcmpeqd(y, a, b);
+  return y;
+}
+
+Ymm where(Step& s) {
+  const Ymm mask = s.reg(0), no = s.reg(2);
+  return select(s, mask, s.source(1), no);
+}
+
+Ymm masked_fill(Step& s) {
+  const Ymm x = s.reg(0), mask = s.reg(1);
+  return select(s, mask, s.source(2), x);
+}
+
+Ymm cast_mask(Step& s) {
+  const Ymm mask = s.reg(0), y = s.fresh();
+  if (s.attrs().has("dtype") && s.attrs().dtype("dtype") == DType::f32) {
+    s.code().vandps(y, mask, s.constant(1));
+  } else {
+    s.code().vmovaps(y, mask);
+  }
+  return y;
+}
+
+Ymm cast_number(Step& s) {
+  const bool same = !s.attrs().has("dtype") || s.attrs().dtype("dtype") == DType::f32;
+  return same ? copied(s) : as_mask(s, 0);
+}
+
+bool casts_to_known(const BodyStep& step) {
+  if (!step.attrs.has("dtype")) return true;
+  const DType dtype = step.attrs.dtype("dtype");
+  return dtype == DType::f32 || dtype == DType::boolean;
+}
+
+Ymm isnan(Step& s) {
+  const Ymm x = s.reg(0);
+  return compare(s, x, x, unordered);
+}
+
+Ymm isinf(Step& s) {
+  const Ymm size = abs(s);
+  return compare(s, size, s.constant(std::numeric_limits<float>::infinity()), eq);
+}
+
+// --- activations ---
+
+Ymm relu(Step& s) {
+  const Ymm y = s.zero();
+  s.code().vmaxps(y, y, s.source(0));
+  return y;
+}
+
+Ymm leaky_relu(Step& s) {
+  const Ymm x = s.reg(0), scaled = s.fresh();
+  s.code().vmulps(scaled, x, s.constant(s.number("negative_slope")));
+  return select(s, compare(s, x, s.zero(), gt), x, scaled);
+}
+
+Ymm leaky_relu_backward(Step& s) {
+  const Ymm g = s.reg(0), scaled = s.fresh();
+  s.code().vmulps(scaled, g, s.constant(s.number("negative_slope")));
+  return select(s, compare(s, s.reg(1), s.zero(), gt), g, scaled);
+}
+
+Ymm threshold(Step& s) {
+  const Ymm x = s.reg(0);
+  const Ymm mask = compare(s, x, s.constant(s.number("threshold")), le);
+  return select(s, mask, s.constant(s.number("value")), x);
+}
+
+Ymm threshold_backward(Step& s) {
+  const Ymm mask = compare(s, s.reg(1), s.constant(s.number("threshold")), le);
+  s.code().vandnps(mask, mask, s.source(0));
+  return mask;
+}
+
+Ymm hardtanh(Step& s) { return bounded(s, s.reg(0), s.number("min_val"), s.number("max_val")); }
+
+Ymm hardtanh_backward(Step& s) {
+  const Ymm x = s.reg(1);
+  const Ymm above = compare(s, x, s.constant(s.number("min_val")), gt);
+  const Ymm below = compare(s, x, s.constant(s.number("max_val")), lt);
+  s.code().vandps(above, above, below);
+  s.code().vandps(above, above, s.source(0));
+  return above;
+}
+
+// clamp(x + 3, 0, 6)
+Ymm gate(Step& s) {
+  const Ymm y = s.fresh();
+  s.code().vaddps(y, s.reg(0), s.constant(3));
+  clamp_in_place(s, y, 0, 6);
+  return y;
+}
+
+Ymm hardsigmoid(Step& s) {
+  const Ymm y = gate(s);
+  s.code().vdivps(y, y, s.constant(6));
+  return y;
+}
+
+Ymm hardswish(Step& s) {
+  const Ymm y = gate(s);
+  s.code().vmulps(y, s.reg(0), y);
+  s.code().vdivps(y, y, s.constant(6));
+  return y;
+}
+
+Ymm hardsigmoid_backward(Step& s) {
+  const Ymm size = s.fresh();
+  s.code().vandps(size, s.reg(1), s.emitter().integer(~sign_bit));
+  const Ymm mask = compare(s, size, s.constant(3), lt);
+  s.code().vdivps(size, s.reg(0), s.constant(6));
+  s.code().vandps(size, size, mask);
+  return size;
+}
+
+Ymm hardswish_backward(Step& s) {
+  auto& c = s.code();
+  const Ymm g = s.reg(0), x = s.reg(1), y = s.fresh();
+  c.vdivps(y, x, s.constant(3));
+  c.vaddps(y, y, s.constant(0.5F));
+  c.vmulps(y, g, y);
+  const Ymm inner = select(s, compare(s, x, s.constant(3), ge), g, y);
+  const Ymm below = compare(s, x, s.constant(-3), lt);
+  c.vandnps(inner, below, inner);
+  return inner;
+}
+
+Ymm silu(Step& s) {
+  auto& c = s.code();
+  const Ymm x = s.reg(0), negative = s.fresh();
+  c.vxorps(negative, x, s.emitter().integer(sign_bit));
+  const Ymm y = fused::exp(s.emitter(), negative);
+  c.vaddps(y, y, s.constant(1));
+  c.vdivps(y, x, y);
+  return y;
+}
+
+Ymm silu_backward(Step& s) {
+  auto& c = s.code();
+  const Ymm g = s.reg(0), x = s.reg(1);
+  const Ymm gate = fused::sigmoid(s.emitter(), x), y = s.load(1);
+  c.vsubps(y, y, gate);
+  c.vmulps(y, x, y);
+  c.vaddps(y, y, s.constant(1));
+  c.vmulps(gate, g, gate);
+  c.vmulps(y, gate, y);
+  return y;
+}
+
+Ymm sigmoid_backward(Step& s) {
+  auto& c = s.code();
+  const Ymm y = s.load(1), out = s.reg(1);
+  c.vsubps(y, y, out);
+  c.vmulps(y, s.reg(0), y);
+  c.vmulps(y, y, out);
+  return y;
+}
+
+Ymm tanh_backward(Step& s) {
+  auto& c = s.code();
+  const Ymm y = s.load(1), square = s.fresh(), out = s.reg(1);
+  c.vmulps(square, out, out);
+  c.vsubps(y, y, square);
+  c.vmulps(y, s.reg(0), y);
+  return y;
+}
+
+constexpr float sqrt_half = std::numbers::sqrt2_v<float> / 2;
+constexpr float gelu_cubic = 0.044715F;
+constexpr float gelu_scale = 0.7978845608028654F;  // sqrt(2 / pi)
+
+bool approximates(Step& s) { return s.attrs().text("approximate") == "tanh"; }
+
+Ymm gelu_tanh(Step& s, const Ymm& x) {
+  auto& c = s.code();
+  const Ymm inner = s.fresh();
+  c.vmulps(inner, x, s.constant(gelu_cubic));
+  c.vmulps(inner, inner, x);
+  c.vmulps(inner, inner, x);
+  c.vaddps(inner, x, inner);
+  c.vmulps(inner, inner, s.constant(gelu_scale));
+  const Ymm y = fused::tanh(s.emitter(), inner);
+  s.emitter().release(inner);
+  return y;
+}
+
+Ymm gelu_erf(Step& s, const Ymm& x) {
+  const Ymm inner = s.fresh();
+  s.code().vmulps(inner, x, s.constant(sqrt_half));
+  const Ymm y = fused::erf(s.emitter(), inner);
+  s.emitter().release(inner);
+  return y;
+}
+
+Ymm gelu(Step& s) {
+  auto& c = s.code();
+  const Ymm x = s.reg(0);
+  const Ymm y = approximates(s) ? gelu_tanh(s, x) : gelu_erf(s, x);
+  const Ymm half = s.fresh();
+  c.vmulps(half, x, s.constant(0.5F));
+  c.vaddps(y, y, s.constant(1));
+  c.vmulps(y, half, y);
+  return y;
+}
+
+Ymm gelu_backward(Step& s) {
+  auto& c = s.code();
+  const Ymm x = s.reg(1);
+  if (!approximates(s)) {
+    const Ymm below = gelu_erf(s, x), square = s.fresh();
+    c.vaddps(below, below, s.constant(1));
+    c.vmulps(below, below, s.constant(0.5F));
+    c.vmulps(square, x, x);
+    c.vmulps(square, square, s.constant(-0.5F));
+    const Ymm density = fused::exp(s.emitter(), square);
+    c.vmulps(density, density, s.constant(gelu_scale * 0.5F));
+    c.vmulps(density, x, density);
+    c.vaddps(below, below, density);
+    c.vmulps(below, s.reg(0), below);
+    return below;
+  }
+  const Ymm t = gelu_tanh(s, x), slope = s.load(1), inner = s.fresh();
+  c.vmulps(inner, t, t);
+  c.vsubps(slope, slope, inner);
+  c.vmulps(inner, x, s.constant(0.5F));
+  c.vmulps(slope, inner, slope);
+  c.vmulps(inner, x, s.constant(3 * gelu_cubic));
+  c.vmulps(inner, inner, x);
+  c.vaddps(inner, inner, s.constant(1));
+  c.vmulps(inner, inner, s.constant(gelu_scale));
+  c.vmulps(slope, slope, inner);
+  c.vaddps(t, t, s.constant(1));
+  c.vmulps(t, t, s.constant(0.5F));
+  c.vaddps(t, t, slope);
+  c.vmulps(t, s.reg(0), t);
+  return t;
+}
+
+Ymm elu(Step& s) {
+  auto& c = s.code();
+  const float scale = s.number("scale");
+  const Ymm x = s.reg(0), inner = s.fresh();
+  c.vmulps(inner, x, s.constant(s.number("input_scale")));
+  const Ymm y = fused::expm1(s.emitter(), inner);
+  c.vmulps(y, y, s.constant(s.number("alpha") * scale));
+  c.vmulps(inner, x, s.constant(scale));
+  return select(s, compare(s, x, s.zero(), le), y, inner);
+}
+
+Ymm elu_backward(Step& s) {
+  auto& c = s.code();
+  const float scale = s.number("scale"), negative = s.number("alpha") * scale;
+  const Ymm g = s.reg(0), x = s.reg(1), y = s.fresh();
+  c.vmulps(y, g, s.constant(s.number("input_scale")));
+  if (s.attrs().flag("is_result")) {
+    const Ymm sum = s.fresh();
+    c.vaddps(sum, x, s.constant(negative));
+    c.vmulps(y, y, sum);
+  } else {
+    const Ymm inner = s.fresh();
+    c.vmulps(inner, x, s.constant(s.number("input_scale")));
+    const Ymm power = fused::exp(s.emitter(), inner);
+    c.vmulps(y, y, s.constant(negative));
+    c.vmulps(y, y, power);
+  }
+  const Ymm scaled = s.fresh();
+  c.vmulps(scaled, g, s.constant(scale));
+  return select(s, compare(s, x, s.zero(), gt), scaled, y);
+}
+
+Ymm softplus(Step& s) {
+  auto& c = s.code();
+  const Ymm x = s.reg(0), inner = s.fresh();
+  c.vmulps(inner, x, s.constant(s.number("beta")));
+  const Ymm power = fused::exp(s.emitter(), inner);
+  const Ymm y = fused::log1p(s.emitter(), power);
+  c.vdivps(y, y, s.constant(s.number("beta")));
+  return select(s, compare(s, inner, s.constant(s.number("threshold")), gt), x, y);
+}
+
+Ymm softplus_backward(Step& s) {
+  auto& c = s.code();
+  const Ymm g = s.reg(0), inner = s.fresh();
+  c.vmulps(inner, s.reg(1), s.constant(s.number("beta")));
+  const Ymm z = fused::exp(s.emitter(), inner), y = s.fresh();
+  c.vmulps(y, g, z);
+  c.vaddps(z, z, s.constant(1));
+  c.vdivps(y, y, z);
+  return select(s, compare(s, inner, s.constant(s.number("threshold")), gt), g, y);
+}
+
+// Types of arguments: f number, b truth value.
+struct Instruction {
+  std::string_view name, types;
+  EmitStep emit;
+  bool (*fits)(const BodyStep&) = nullptr;
+};
+
+// clang-format off
+constexpr Instruction instructions[] = {
+    {"add", "ff", add},
+    {"sub", "ff", sub},
+    {"rsub", "ff", rsub},
+    {"mul", "ff", binary<&Code::vmulps>},
+    {"mul", "bb", binary<&Code::vandps>},
+    {"div", "ff", binary<&Code::vdivps>},
+    {"neg", "f", neg},
+    {"abs", "f", abs},
+    {"sign", "f", sign},
+    {"sqrt", "f", sqrt},
+    {"rsqrt", "f", rsqrt},
+    {"reciprocal", "f", reciprocal},
+    {"pow", "ff", pow, has_short_power},
+    {"clamp", "f", clamp},
+    {"addcmul", "fff", addcmul},
+    {"addcdiv", "fff", addcdiv},
+    {"lerp", "fff", lerp},
+    {"floor", "f", rounded<1>},
+    {"ceil", "f", rounded<2>},
+    {"trunc", "f", rounded<3>},
+    {"round", "f", rounded<0>},
+    {"maximum", "ff", [](Step& s) { const Ymm a = s.reg(0); return winner<&Code::vmaxps>(s, a, s.source(1)); }},
+    {"minimum", "ff", [](Step& s) { const Ymm a = s.reg(0); return winner<&Code::vminps>(s, a, s.source(1)); }},
+
+    {"eq", "ff", comparison<eq>},
+    {"ne", "ff", comparison<ne>},
+    {"lt", "ff", comparison<lt>},
+    {"le", "ff", comparison<le>},
+    {"gt", "ff", comparison<gt>},
+    {"ge", "ff", comparison<ge>},
+    {"eq", "bb", equal_masks},
+    {"ne", "bb", binary<&Code::vxorps>},
+    {"logical_and", "bb", binary<&Code::vandps>},
+    {"logical_or", "bb", binary<&Code::vorps>},
+    {"logical_xor", "bb", binary<&Code::vxorps>},
+    {"logical_and", "ff", logic_of_numbers<&Code::vandps>},
+    {"logical_or", "ff", logic_of_numbers<&Code::vorps>},
+    {"logical_xor", "ff", logic_of_numbers<&Code::vxorps>},
+    {"logical_not", "b", not_mask},
+    {"logical_not", "f", [](Step& s) { return compare(s, s.reg(0), s.constant(0), eq); }},
+    {"bitwise_and", "bb", binary<&Code::vandps>},
+    {"bitwise_or", "bb", binary<&Code::vorps>},
+    {"bitwise_xor", "bb", binary<&Code::vxorps>},
+    {"bitwise_not", "b", not_mask},
+    {"isnan", "f", isnan},
+    {"isinf", "f", isinf},
+    {"where", "bff", where},
+    {"where", "bbb", where},
+    {"masked_fill", "fbf", masked_fill},
+    {"cast", "b", cast_mask, casts_to_known},
+    {"cast", "f", cast_number, casts_to_known},
+
+    {"relu", "f", relu},
+    {"leaky_relu", "f", leaky_relu},
+    {"leaky_relu_backward", "ff", leaky_relu_backward},
+    {"threshold", "f", threshold},
+    {"threshold_backward", "ff", threshold_backward},
+    {"hardtanh", "f", hardtanh},
+    {"hardtanh_backward", "ff", hardtanh_backward},
+    {"hardsigmoid", "f", hardsigmoid},
+    {"hardsigmoid_backward", "ff", hardsigmoid_backward},
+    {"hardswish", "f", hardswish},
+    {"hardswish_backward", "ff", hardswish_backward},
+    {"exp", "f", unary<fused::exp>},
+    {"log", "f", unary<fused::log>},
+    {"log1p", "f", unary<fused::log1p>},
+    {"tanh", "f", unary<fused::tanh>},
+    {"erf", "f", unary<fused::erf>},
+    {"sigmoid", "f", unary<fused::sigmoid>},
+    {"sigmoid_backward", "ff", sigmoid_backward},
+    {"tanh_backward", "ff", tanh_backward},
+    {"silu", "f", silu},
+    {"silu_backward", "ff", silu_backward},
+    {"gelu", "f", gelu},
+    {"gelu_backward", "ff", gelu_backward},
+    {"elu", "f", elu},
+    {"elu_backward", "ff", elu_backward},
+    {"softplus", "f", softplus},
+    {"softplus_backward", "ff", softplus_backward},
+};
+// clang-format on
+
+bool matches(std::string_view types, std::span<const DType> arguments) {
+  if (types.size() != arguments.size()) return false;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (arguments[i] != (types[i] == 'f' ? DType::f32 : DType::boolean)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Ymm FusedStep::reg(size_t i) {
+  const BodyValue& value = step_.arguments[i];
+  if (value.from == BodyValue::From::number) return load(static_cast<float>(value.number));
+  return emitter_.reg(value.index + (value.from == BodyValue::From::step ? operands_ : 0));
+}
+
+FusedEmitter::Source FusedStep::source(size_t i) {
+  const BodyValue& value = step_.arguments[i];
+  if (value.from == BodyValue::From::number) {
+    return FusedEmitter::Source(constant(static_cast<float>(value.number)));
+  }
+  return emitter_.source(value.index + (value.from == BodyValue::From::step ? operands_ : 0));
+}
+
+Ymm FusedStep::zero() {
+  const Ymm y = fresh();
+  code().vxorps(y, y, y);
+  return y;
+}
+
+EmitStep find_instruction(const BodyStep& step, std::span<const DType> arguments) {
+  for (const Instruction& instruction : instructions) {
+    if (instruction.name != step.row->name || !matches(instruction.types, arguments)) continue;
+    if (!instruction.fits || instruction.fits(step)) return instruction.emit;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::cpu

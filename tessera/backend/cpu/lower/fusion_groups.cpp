@@ -1,0 +1,306 @@
+#include "tessera/backend/cpu/lower/fusion_groups.h"
+
+#include <algorithm>
+
+#include "tessera/ops/registry.h"
+
+namespace tessera::cpu {
+namespace {
+
+// What may be made anew rather than stored: a few cheap steps.
+constexpr size_t most_recomputed_steps = 4;
+constexpr double most_recomputed_flops = 8;
+constexpr size_t most_new_reads = 2;
+// An operand with so many times fewer elements than the group costs nothing to read again.
+constexpr int64_t small_factor = 8;
+
+template <typename T>
+bool contains(const std::vector<T>& list, const T& wanted) {
+  return std::find(list.begin(), list.end(), wanted) != list.end();
+}
+
+template <typename T>
+void add_once(std::vector<T>& list, const T& value) {
+  if (!contains(list, value)) list.push_back(value);
+}
+
+}  // namespace
+
+FusionGroups::FusionGroups(const Graph& graph)
+    : graph_(graph),
+      group_of_(static_cast<size_t>(graph.node_count())),
+      groups_(static_cast<size_t>(graph.node_count())),
+      node_readers_(static_cast<size_t>(graph.value_count())),
+      kept_(static_cast<size_t>(graph.value_count())) {
+  const auto keep = [&](ValueId value) { kept_[static_cast<size_t>(value.index)] = true; };
+  for (const Output& output : graph.outputs()) keep(output.value);
+  for (const State& state : graph.states()) {
+    keep(state.after_micro_batch);
+    keep(state.after_update);
+  }
+  find_members();
+  grow();
+  add_sums();
+  recompute();
+}
+
+void FusionGroups::find_members() {
+  for (int32_t i = 0; i < graph_.node_count(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const Node& node = graph_.node({i});
+    members_.push_back(fusion_member(graph_, node));
+    group_of_[at] = at;
+    FusionGroup& group = groups_[at];
+    group.nodes = {{i}};
+    for (const ValueId read : members_[at] ? members_[at]->reads : node.operands) {
+      if (read.valid()) add_once(group.reads, read);
+    }
+    for (const ValueId read : group.reads) {
+      node_readers_[static_cast<size_t>(read.index)].push_back({i});
+    }
+    if (!members_[at]) continue;
+    group.fused = true;
+    const auto& sum = members_[at]->sum;
+    group.shape = graph_.type(sum ? members_[at]->reads[0] : node.results[0]).shape;
+    if (sum) group.folded = sum->dims;
+  }
+}
+
+// In the order of nodes: when a node looks at the groups of its operands, nothing has looked at its
+// own result yet. The latest group first: the chain it continues.
+void FusionGroups::grow() {
+  for (int32_t i = 0; i < graph_.node_count(); ++i) {
+    const size_t own = group_of({i});
+    if (!groups_[own].fused || groups_[own].folded) continue;
+    std::vector<NodeId> makers;
+    for (const ValueId read : member({i}).reads) {
+      if (read.valid() && graph_.value(read).producer.valid()) {
+        add_once(makers, graph_.value(read).producer);
+      }
+    }
+    std::sort(makers.begin(), makers.end(), [](NodeId a, NodeId b) { return a.index > b.index; });
+    for (const NodeId maker : makers) {
+      const size_t there = group_of(maker), here = group_of({i});
+      if (there != here && !groups_[there].folded && may_merge(there, here)) merge(there, here);
+    }
+  }
+}
+
+// Sums of values that groups make come first: a group that has one may take sums of what it reads.
+void FusionGroups::add_sums() {
+  std::vector<NodeId> sums;
+  for (int32_t i = 0; i < graph_.node_count(); ++i) {
+    if (members_[static_cast<size_t>(i)] && member({i}).sum) sums.push_back({i});
+  }
+  for (const NodeId sum : sums) add_to_producer(sum);
+  for (const NodeId sum : sums) add_to_fellow_reader(sum);
+}
+
+void FusionGroups::add_to_producer(NodeId sum) {
+  const NodeId maker = graph_.value(member(sum).reads[0]).producer;
+  if (!maker.valid()) return;
+  const size_t there = group_of(maker), here = group_of(sum);
+  const auto& folded = groups_[there].folded;
+  if (folded && folded != groups_[here].folded) return;
+  if (there != here && may_merge(there, here)) merge(there, here);
+}
+
+void FusionGroups::add_to_fellow_reader(NodeId sum) {
+  const size_t here = group_of(sum);
+  if (groups_[here].nodes.size() > 1) return;
+  for (const NodeId reader : node_readers(member(sum).reads[0])) {
+    const size_t there = group_of(reader);
+    if (there == here || groups_[there].folded != groups_[here].folded) continue;
+    if (may_merge(there, here)) return merge(there, here);
+  }
+}
+
+bool FusionGroups::alike(size_t a, size_t b) const {
+  const FusionGroup &first = groups_[a], &second = groups_[b];
+  if (!first.fused || !second.fused || first.shape != second.shape) return false;
+  const Node &one = graph_.node(first.nodes[0]), &other = graph_.node(second.nodes[0]);
+  return one.phase == other.phase && one.stage == other.stage;
+}
+
+bool FusionGroups::may_merge(size_t a, size_t b) const {
+  if (!alike(a, b)) return false;
+  FusionGroup both;
+  both.nodes = groups_[a].nodes;
+  both.nodes.insert(both.nodes.end(), groups_[b].nodes.begin(), groups_[b].nodes.end());
+  if (both.nodes.size() > most_steps || outside_reads(both, both.nodes).size() > most_operands)
+    return false;
+  return !reaches(a, b) && !reaches(b, a);
+}
+
+// Whether there is a way from one group to another through a third.
+bool FusionGroups::reaches(size_t from, size_t to) const {
+  std::vector<bool> seen(groups_.size());
+  std::vector<size_t> left = {from};
+  while (!left.empty()) {
+    const size_t group = left.back();
+    left.pop_back();
+    for (const NodeId id : groups_[group].nodes) {
+      for (const ValueId result : graph_.node(id).results) {
+        for (const NodeId reader : node_readers(result)) {
+          const size_t next = group_of(reader);
+          if (next == to && group != from) return true;
+          if (next == to || next == from || seen[next]) continue;
+          seen[next] = true;
+          left.push_back(next);
+        }
+      }
+    }
+  }
+  return false;
+}
+
+void FusionGroups::merge(size_t into, size_t from) {
+  FusionGroup& group = groups_[into];
+  for (const NodeId id : groups_[from].nodes) {
+    group.nodes.push_back(id);
+    group_of_[static_cast<size_t>(id.index)] = into;
+  }
+  std::sort(group.nodes.begin(), group.nodes.end(),
+            [](NodeId a, NodeId b) { return a.index < b.index; });
+  if (groups_[from].folded) group.folded = groups_[from].folded;
+  group.reads = outside_reads(group, group.nodes);
+  groups_[from] = {};
+}
+
+bool FusionGroups::makes(const FusionGroup& group, ValueId value) const {
+  const NodeId maker = graph_.value(value).producer;
+  return maker.valid() && (contains(group.nodes, maker) || contains(group.borrowed, maker));
+}
+
+std::vector<ValueId> FusionGroups::outside_reads(const FusionGroup& group,
+                                                 std::span<const NodeId> nodes) const {
+  std::vector<ValueId> reads;
+  for (const NodeId id : nodes) {
+    for (const ValueId read : member(id).reads) {
+      if (read.valid() && !makes(group, read)) add_once(reads, read);
+    }
+  }
+  return reads;
+}
+
+std::vector<size_t> FusionGroups::producers(size_t group) const {
+  std::vector<size_t> found;
+  for (const ValueId read : groups_[group].reads) {
+    const NodeId maker = graph_.value(read).producer;
+    if (maker.valid()) add_once(found, group_of(maker));
+  }
+  return found;
+}
+
+void FusionGroups::find_group_readers() {
+  group_readers_.assign(node_readers_.size(), {});
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const FusionGroup& group = groups_[i];
+    if (!group.fused && !group.nodes.empty() && unread_now(graph_.node(group.nodes[0]))) continue;
+    for (const ValueId read : group.reads) {
+      group_readers_[static_cast<size_t>(read.index)].push_back(i);
+    }
+  }
+}
+
+bool FusionGroups::read_outside(size_t group, ValueId value) const {
+  const NodeId maker = graph_.value(value).producer;
+  if (group_of(maker) != group) return false;  // borrowed
+  const auto at = static_cast<size_t>(value.index);
+  return kept_[at] || !group_readers_[at].empty();
+}
+
+std::vector<NodeId> FusionGroups::needed_nodes(size_t group) const {
+  std::vector<NodeId> nodes = groups_[group].nodes;
+  for (const NodeId id : groups_[group].borrowed) add_once(nodes, id);
+  std::sort(nodes.begin(), nodes.end(), [](NodeId a, NodeId b) { return a.index < b.index; });
+  std::vector<NodeId> needed;
+  std::vector<ValueId> wanted;
+  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
+    const ValueId result = graph_.node(*id).results[0];
+    if (!member(*id).sum && !read_outside(group, result) && !contains(wanted, result)) continue;
+    needed.push_back(*id);
+    for (const ValueId read : member(*id).reads) {
+      if (read.valid()) add_once(wanted, read);
+    }
+  }
+  std::reverse(needed.begin(), needed.end());
+  return needed;
+}
+
+bool FusionGroups::unread_now(const Node& node) const {
+  const Kind kind = op(node).kind;
+  if (kind != Kind::source && kind != Kind::view) return false;
+  return std::all_of(node.results.begin(), node.results.end(), [&](ValueId result) {
+    if (kept_[static_cast<size_t>(result.index)]) return false;
+    const auto& readers = node_readers(result);
+    return std::all_of(readers.begin(), readers.end(), [&](NodeId reader) {
+      return !groups_[group_of(reader)].fused && unread_now(graph_.node(reader));
+    });
+  });
+}
+
+void FusionGroups::recompute() {
+  find_group_readers();
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (!groups_[i].fused) continue;
+    for (const NodeId id : std::vector<NodeId>(groups_[i].nodes)) {
+      if (member(id).sum || !try_recompute(i, id)) continue;
+      // The group itself may now read less.
+      find_group_readers();
+      groups_[i].reads = outside_reads(groups_[i], needed_nodes(i));
+      find_group_readers();
+    }
+  }
+}
+
+// The nodes of the group that a value is made of.
+std::vector<NodeId> FusionGroups::chain_of(size_t group, NodeId id) const {
+  std::vector<NodeId> chain = {id};
+  for (size_t i = 0; i < chain.size(); ++i) {
+    for (const ValueId read : member(chain[i]).reads) {
+      if (read.valid() && makes(groups_[group], read)) {
+        add_once(chain, graph_.value(read).producer);
+      }
+    }
+  }
+  return chain;
+}
+
+// Lets all readers of a value make it themselves, where that is cheap and saves storing it.
+bool FusionGroups::try_recompute(size_t group, NodeId id) {
+  const ValueId value = graph_.node(id).results[0];
+  if (kept_[static_cast<size_t>(value.index)]) return false;
+  const auto readers = group_readers_[static_cast<size_t>(value.index)];
+  const std::vector<NodeId> chain = chain_of(group, id);
+  if (readers.empty() || chain.size() > most_recomputed_steps) return false;
+  double flops = 0;
+  for (const NodeId step : chain) flops += flops_per_element(member(step).step);
+  if (flops > most_recomputed_flops) return false;
+
+  std::vector<FusionGroup> grown;
+  for (const size_t reader : readers) {
+    if (!alike(group, reader)) return false;
+    FusionGroup& after = grown.emplace_back(groups_[reader]);
+    for (const NodeId step : chain) add_once(after.borrowed, step);
+    std::vector<NodeId> nodes = after.nodes;
+    nodes.insert(nodes.end(), after.borrowed.begin(), after.borrowed.end());
+    after.reads = outside_reads(after, nodes);
+    const auto& before = groups_[reader].reads;
+    size_t new_reads = 0;
+    for (const ValueId read : after.reads) {
+      const bool small = numel(graph_.type(read).shape) * small_factor <= numel(after.shape);
+      if (!small && !contains(before, read)) ++new_reads;
+    }
+    // What backward reads anew would have to be kept from forward until then.
+    const bool crosses =
+        graph_.node(id).origin.backward != graph_.node(after.nodes[0]).origin.backward;
+    if (new_reads > (crosses ? 0 : most_new_reads)) return false;
+    if (after.reads.size() > most_operands) return false;
+    if (after.nodes.size() + after.borrowed.size() > most_steps) return false;
+  }
+  for (size_t i = 0; i < readers.size(); ++i) groups_[readers[i]] = std::move(grown[i]);
+  return true;
+}
+
+}  // namespace tessera::cpu

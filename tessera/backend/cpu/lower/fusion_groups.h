@@ -1,0 +1,77 @@
+// Which nodes of a graph run as one: every node is in one group, most groups are a single node that
+// stays as it is. The groups never wait for each other in a circle.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tessera/backend/cpu/lower/fusion_members.h"
+#include "tessera/ir/graph.h"
+
+namespace tessera::cpu {
+
+struct FusionGroup {
+  bool fused = false;
+  Shape shape = {};                   // of every step; what sums fold
+  std::vector<NodeId> nodes = {};     // in order; none: merged into another group
+  std::vector<NodeId> borrowed = {};  // nodes of other groups whose values are made here anew
+  std::vector<ValueId> reads = {};    // from outside
+  std::optional<std::vector<int64_t>> folded = {};  // the dimensions of its sums
+};
+
+class FusionGroups {
+ public:
+  static constexpr size_t most_operands = 12;
+  static constexpr size_t most_steps = 48;
+
+  explicit FusionGroups(const Graph& graph);
+
+  const Graph& graph() const { return graph_; }
+  const std::vector<FusionGroup>& groups() const { return groups_; }
+  // Of a node that is in a fused group.
+  const FusionMember& member(NodeId id) const { return *members_[static_cast<size_t>(id.index)]; }
+
+  // The groups whose values a group reads, each once.
+  std::vector<size_t> producers(size_t group) const;
+  // Own and borrowed nodes that some result needs, in the order of the graph.
+  std::vector<NodeId> needed_nodes(size_t group) const;
+  // Whether a value made in the group must be stored.
+  bool read_outside(size_t group, ValueId value) const;
+  // A constant, or a view of one, whose readers have it as a number now.
+  bool unread_now(const Node& node) const;
+
+ private:
+  size_t group_of(NodeId id) const { return group_of_[static_cast<size_t>(id.index)]; }
+  const auto& node_readers(ValueId value) const {
+    return node_readers_[static_cast<size_t>(value.index)];
+  }
+
+  void find_members();
+  void grow();
+  void add_sums();
+  void add_to_producer(NodeId sum);
+  void add_to_fellow_reader(NodeId sum);
+  void recompute();
+  bool try_recompute(size_t group, NodeId id);
+  std::vector<NodeId> chain_of(size_t group, NodeId id) const;
+
+  bool alike(size_t a, size_t b) const;
+  bool may_merge(size_t a, size_t b) const;
+  bool reaches(size_t from, size_t to) const;
+  void merge(size_t into, size_t from);
+  bool makes(const FusionGroup& group, ValueId value) const;
+  // What some of its nodes read that it does not make.
+  std::vector<ValueId> outside_reads(const FusionGroup& group, std::span<const NodeId> nodes) const;
+  void find_group_readers();
+
+  const Graph& graph_;
+  std::vector<std::optional<FusionMember>> members_;  // by node
+  std::vector<size_t> group_of_;                      // by node
+  std::vector<FusionGroup> groups_;
+  std::vector<std::vector<NodeId>> node_readers_;   // by value
+  std::vector<std::vector<size_t>> group_readers_;  // by value, when groups are settled
+  std::vector<bool> kept_;                          // by value: outputs and states
+};
+
+}  // namespace tessera::cpu
