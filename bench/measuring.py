@@ -12,7 +12,7 @@ from workloads import WORKLOADS
 
 # A peer that is this many times slower than another at first gets no turns: the best one counts.
 HOPELESS = 1.5
-LOADERS = 20  # processes that load data, in the tutorial's program
+LOADERS = 20  # processes that load data in the tutorial's program
 
 
 @dataclasses.dataclass
@@ -226,6 +226,7 @@ def measure_memory(name, effort):
 def measure_epoch(name, effort):
     workload = WORKLOADS[name]
     (images,) = workload.quick_shape if effort.quick else workload.shape
+    loaders = 2 if effort.quick else LOADERS
     rows = []
     for threads in effort.threads_of(workload):
         with tempfile.TemporaryDirectory() as folder:
@@ -233,11 +234,11 @@ def measure_epoch(name, effort):
             result = subprocess.run(command, capture_output=True, text=True)
             if result.returncode != 0:
                 raise Failed(last_words(result.stderr))
-            ours = Epoch("ours", name, effort.ours(threads), folder, LOADERS, images)
+            ours = Epoch("ours", name, effort.ours(threads), folder, loaders, images)
             peers = [
-                Epoch("eager", name, setting, folder, loaders, images)
+                Epoch("eager", name, setting, folder, count, images)
                 for setting in eager_settings(threads, workload.fewer_threads)
-                for loaders in sorted({threads, LOADERS})
+                for count in sorted({threads, loaders})
             ]
             for turn in range(effort.rounds_of(workload)):
                 for program in [ours, *peers]:

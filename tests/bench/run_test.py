@@ -160,9 +160,11 @@ def test_threads_of_a_program(module):
 
 
 def test_the_page_says_what_was_not_measured(module):
-    content = dict(command="bench/run", date="today", commit="c", cpu="x", peak=None, rows=[])
-    text = module("report").markdown({**content, "failures": ["cnn_b1, ours: too hot"]})
-    assert text == "`bench/run`, today, commit c, on x:\n\nNot measured:\n\n- cnn_b1, ours: too hot"
+    content = dict(command="bench/run", date="today", commit="c", cpu="x", blas="y", peak=None)
+    failures = ["cnn_b1, ours: too hot"]
+    text = module("report").markdown({**content, "rows": [], "failures": failures})
+    assert text.startswith("`bench/run`, today, commit c, on x, BLAS y:\n")
+    assert text.endswith("\n\nNot measured:\n\n- cnn_b1, ours: too hot")
 
 
 def test_no_matplotlib_no_plot(module, monkeypatch, tmp_path):
@@ -183,6 +185,32 @@ def test_onnx_runtime_may_be_out_of_reach(module, monkeypatch, tmp_path):
     with pytest.raises(onnx_peer.Failed, match="cannot fetch .*: npm error: no network"):
         onnx_peer.packages()
     assert not list((tmp_path / "tessera").iterdir())
+
+
+def test_which_blas_is_installed(module, tmp_path):
+    blas = module("blas")
+    assert blas.installed(tmp_path) is None
+    for name in ("blas", "openblas-pthread"):
+        library = tmp_path / "x86_64-linux-gnu" / name / "libblas.so.3.11.0"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        link = tmp_path / "x86_64-linux-gnu/libblas.so.3"
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
+        assert blas.installed(tmp_path) == name
+
+
+def test_openblas_takes_the_place_of_the_reference(module, monkeypatch, tmp_path):
+    blas = module("blas")
+    monkeypatch.setattr(blas, "installed", lambda: "blas")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    monkeypatch.setattr(blas, "fetch", lambda folder: "no network")
+    assert blas.prepare() == "reference" and os.environ["LD_LIBRARY_PATH"] == "/mine"
+    folder = tmp_path / "tessera/libopenblas0-pthread/usr/lib/x86_64-linux-gnu/openblas-pthread"
+    folder.mkdir(parents=True)
+    assert blas.prepare() == "openblas-pthread"
+    assert os.environ["LD_LIBRARY_PATH"] == f"{folder}:/mine"
 
 
 def test_lists_workloads():
