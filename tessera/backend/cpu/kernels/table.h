@@ -45,6 +45,7 @@ struct KernelEntry {
 // The lists of the families, each in the order of preference.
 std::span<const KernelEntry> conv_entries();
 std::span<const KernelEntry> matmul_entries();
+std::span<const KernelEntry> update_entries();
 
 struct KernelChoice {
   std::string name;
