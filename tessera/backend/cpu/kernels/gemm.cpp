@@ -19,7 +19,7 @@ constexpr int64_t least_rows = 48;
 // What reading an element from the second-level cache costs, in multiply-adds.
 constexpr int64_t multiply_adds_per_element = 5;
 // A panel of the right matrix, 16 columns of that depth, takes most of the first-level cache.
-constexpr int64_t most_depth = 384;
+constexpr int64_t most_depth = 320;
 // Vectors along the depth: the rows of a tile and of its neighbours.
 constexpr int64_t most_dot_depth = 1024;
 constexpr int64_t dot_chunk_floats = 3072;
@@ -29,8 +29,10 @@ constexpr int64_t block_floats = 36 << 10;
 constexpr int64_t short_depth = 64, rows_of_short_depth = 12;
 // Below so many rows the right matrix is read where it lies: packing would not pay.
 constexpr int64_t rows_to_pack_for = 33;
-constexpr int64_t most_dot_rows = 48, least_dot_depth = 32;
+// Dots need no packing, but sum up lanes in the end: for few rows, or too few columns for vectors.
+constexpr int64_t most_dot_rows = 48, few_columns = 16, few_sums = 64 * 128, least_dot_depth = 32;
 constexpr int64_t tail_floats = 4096;
+constexpr int64_t floats_per_packing = 64 << 10;
 
 int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 int64_t share(int64_t value, int64_t parts) { return (value + parts - 1) / parts; }
@@ -72,8 +74,9 @@ Gemm::Gemm(const GemmShape& shape) : shape_(shape), depth_(shape.depth) {
 
 void Gemm::choose_way() {
   const int64_t rows = shape_.rows, columns = shape_.columns;
-  dots_ =
-      shape_.b_depth == 1 && (rows <= most_dot_rows || columns <= 16) && depth_ >= least_dot_depth;
+  dots_ = shape_.b_depth == 1 &&
+          (rows <= most_dot_rows || columns <= few_columns || rows * columns <= few_sums) &&
+          depth_ >= least_dot_depth;
   if (dots_) {
     pack_a_ = shape_.a_depth != 1;
     tile_rows_ = rows < 4 ? rows : rows % 4 != 0 && rows % 3 == 0 ? 3 : 4;
@@ -105,6 +108,7 @@ void Gemm::cut_into_pieces() {
   batch_pieces_ = std::min(batch_, wanted);
   batch_step_ = share(batch_, batch_pieces_);
   batch_pieces_ = share(batch_, batch_step_);
+  share_a_ = pack_a_ && !dots_ && batch_ == 1;
   share_b_ = pack_b_ && batch_ == 1;
   row_step_ = rows;
   column_step_ = columns;
@@ -124,12 +128,11 @@ void Gemm::cut_into_pieces() {
   // Blocks of equal size, as large as is good.
   row_block_ = up(share(row_step_, share(row_step_, row_block_)), tile_rows_);
 
-  shared_floats_ = share_b_ ? aligned_floats(packed_b_floats()) : 0;
+  shared_b_floats_ = share_b_ ? aligned_floats(packed_b_floats()) : 0;
+  shared_floats_ = shared_b_floats_ + (share_a_ ? aligned_floats(rows * depth_) : 0);
   room_b_floats_ = pack_b_ && !share_b_ ? aligned_floats(packed_b_floats()) : 0;
-  const int64_t a_floats = !pack_a_ ? 0
-                           : dots_  ? row_step_ * up(depth_, 8)
-                                    : row_block_ * depth_block_;
-  room_floats_ = room_b_floats_ + (pack_a_ ? aligned_floats(a_floats + 16) : 0);
+  const int64_t a_floats = dots_ ? row_step_ * up(depth_, 8) : row_block_ * depth_block_;
+  room_floats_ = room_b_floats_ + (pack_a_ && !share_a_ ? aligned_floats(a_floats) : 0);
   floats_ = shared_floats_ + pieces() * room_floats_;
 }
 
@@ -229,29 +232,58 @@ void Gemm::run(const float* a, const float* b, const float* bias, float* out, Th
                std::span<std::byte> workspace, const Tail& tail) const {
   if (turned_) std::swap(a, b);
   const Memory memory{a, b, bias, out, reinterpret_cast<float*>(workspace.data()), tail};
-  if (share_b_) pack_shared(memory, pool);
+  if (share_a_ || share_b_) pack_shared(memory, pool);
   if (pieces() == 1) return run_piece(memory, 0);
   pool.run(pieces(), [&](int64_t piece) { run_piece(memory, piece); });
 }
 
 void Gemm::pack_shared(const Memory& memory, ThreadPool& pool) const {
-  constexpr int64_t floats_per_piece = 64 << 10;
   const int64_t columns = shape_.columns;
   const int64_t step =
-      std::max(tile_columns_, floats_per_piece / depth_ / tile_columns_ * tile_columns_);
-  pool.run_ranges(columns, step, [&](int64_t begin, int64_t end) {
-    pack_b(memory.b, {begin, end}, memory.workspace, up(columns, tile_columns_));
-  });
+      std::max(tile_columns_, floats_per_packing / depth_ / tile_columns_ * tile_columns_);
+  const int64_t of_b = share_b_ ? share(columns, step) : 0;
+  const int64_t blocks = share(row_step_, row_block_);
+  const int64_t of_a = share_a_ ? row_pieces_ * blocks : 0;
+  const auto pack = [&](int64_t piece) {
+    if (piece < of_b) {
+      const Span some{piece * step, std::min(columns, (piece + 1) * step)};
+      return pack_b(memory.b, some, memory.workspace, up(columns, tile_columns_));
+    }
+    const int64_t row_piece = (piece - of_b) / blocks * row_step_;
+    const int64_t begin = row_piece + (piece - of_b) % blocks * row_block_;
+    const Span rows{begin, std::min({begin + row_block_, row_piece + row_step_, shape_.rows})};
+    if (rows.count() <= 0) return;
+    for (int64_t block = 0; block < depth_blocks(); ++block)
+      pack_a(memory.a, rows, depth_range(block), shared_a(memory.workspace, rows, block));
+  };
+  if (depth_ * ((share_b_ ? columns : 0) + (share_a_ ? shape_.rows : 0)) > floats_per_packing)
+    return pool.run(of_a + of_b, pack);
+  for (int64_t piece = 0; piece < of_a + of_b; ++piece) pack(piece);
 }
 
-// Block after block of the depth; in each, panel after panel.
+void Gemm::pack_a(const float* a, Span rows, Span depth, float* to) const {
+  const Heights tiles = heights(rows.count());
+  pack_rows(a + rows.begin * shape_.a_row + depth.begin * shape_.a_depth, shape_.a_row,
+            shape_.a_depth, tiles.tall, tiles.tall_count, tiles.low_count, depth.count(), to);
+}
+
+float* Gemm::shared_a(float* workspace, Span rows, int64_t block) const {
+  return workspace + shared_b_floats_ + rows.begin * depth_ +
+         rows.count() * depth_range(block).begin;
+}
+
+// Block after block of the depth; in each, panel after panel. Whole rows are read a few at a time.
 void Gemm::pack_b(const float* b, Span columns, float* to, int64_t all_columns) const {
   for (int64_t block = 0; block < depth_blocks(); ++block) {
     const Span depth = depth_range(block);
-    for (int64_t j = columns.begin; j < columns.end; j += tile_columns_) {
-      pack_columns(b + depth.begin * shape_.b_depth + j * shape_.b_column, shape_.b_depth,
-                   shape_.b_column, depth.count(), std::min(tile_columns_, columns.end - j),
-                   tile_columns_, to + depth.begin * all_columns + j * depth.count());
+    const int64_t step = shape_.b_depth == 1 ? depth.count() : 8;
+    for (int64_t k = depth.begin; k < depth.end; k += step) {
+      for (int64_t j = columns.begin; j < columns.end; j += tile_columns_) {
+        pack_columns(
+            b + k * shape_.b_depth + j * shape_.b_column, shape_.b_depth, shape_.b_column,
+            std::min(step, depth.end - k), std::min(tile_columns_, columns.end - j), tile_columns_,
+            to + depth.begin * all_columns + j * depth.count() + (k - depth.begin) * tile_columns_);
+      }
     }
   }
 }
@@ -263,6 +295,7 @@ void Gemm::run_piece(const Memory& memory, int64_t piece) const {
   const int64_t batch_end = std::min(batch_, batch_begin + batch_step_);
   Part part;
   part.bias = memory.bias;
+  part.shared = memory.workspace;
   part.room = memory.workspace + shared_floats_ + piece * room_floats_;
   part.rows = {row, std::min(shape_.rows, row + row_step_)};
   part.columns = {column, std::min(shape_.columns, column + column_step_)};
@@ -311,9 +344,8 @@ void Gemm::run_panels(const Part& part, const Tail& tail) const {
       const float* a = part.a + rows.begin * shape_.a_row + depth.begin * shape_.a_depth;
       int64_t low_a = low_row * shape_.a_row;
       if (pack_a_) {
-        pack_rows(a, shape_.a_row, shape_.a_depth, tiles.tall, tiles.tall_count, tiles.low_count,
-                  depth.count(), packed_a);
-        a = packed_a;
+        if (!share_a_) pack_a(part.a, rows, depth, packed_a);
+        a = share_a_ ? shared_a(part.shared, rows, block) : packed_a;
         low_a = low_row * depth.count();
       }
       for (int64_t begin = part.columns.begin; begin < part.columns.end; begin += group) {

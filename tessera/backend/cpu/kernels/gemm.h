@@ -61,7 +61,7 @@ class Gemm {
   struct Part {
     const float *a, *b, *bias;
     float* out;
-    float* room;
+    float *shared, *room;  // workspace of all pieces, and of this one
     Span rows, columns;
     int64_t batch;
   };
@@ -81,6 +81,8 @@ class Gemm {
   int64_t tail_columns(int64_t rows) const;
 
   void pack_shared(const Memory& memory, ThreadPool& pool) const;
+  void pack_a(const float* a, Span rows, Span depth, float* to) const;
+  float* shared_a(float* workspace, Span rows, int64_t depth_block) const;
   void pack_b(const float* b, Span columns, float* to, int64_t all_columns) const;
   void run_piece(const Memory& memory, int64_t piece) const;
   void run_panels(const Part& part, const Tail& tail) const;
@@ -91,12 +93,14 @@ class Gemm {
   bool turned_ = false;
   std::vector<int64_t> batch_sizes_;  // of the caller
   int64_t batch_ = 1, depth_ = 1;
-  bool dots_ = false, pack_a_ = false, pack_b_ = false, share_b_ = false;
+  bool dots_ = false, pack_a_ = false, pack_b_ = false;
+  bool share_a_ = false, share_b_ = false;  // packed once for all pieces
   int64_t tile_rows_ = 6, tile_columns_ = 16;
   int64_t depth_block_ = 1, row_block_ = 1;
   int64_t batch_pieces_ = 1, row_pieces_ = 1, column_pieces_ = 1;
   int64_t batch_step_ = 1, row_step_ = 1, column_step_ = 1;
-  int64_t shared_floats_ = 0, room_floats_ = 0, room_b_floats_ = 0, floats_ = 0;
+  int64_t shared_b_floats_ = 0, shared_floats_ = 0;
+  int64_t room_floats_ = 0, room_b_floats_ = 0, floats_ = 0;
 
   std::shared_ptr<GemmCode> code_;
   // By height, by whether the columns are the last and fewer, by the kind of depth block.

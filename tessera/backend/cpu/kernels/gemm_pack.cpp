@@ -44,46 +44,6 @@ __attribute__((target("avx2"))) inline void transpose_8x8(const float* from, int
 
 #endif
 
-#if defined(__x86_64__)
-
-// Eight depths of at most eight rows. Each store spills over into the next depth's place, which is
-// written after it.
-__attribute__((target("avx2"))) inline void pack_8_depths(const float* const* row, int64_t k,
-                                                          int64_t rows, float* to) {
-  for (int half = 0; half < 2; ++half) {
-    __m256 r[4];
-    for (int i = 0; i < 4; ++i) {
-      r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[i] + k + 4 * half)),
-                                  _mm_loadu_ps(row[i + 4] + k + 4 * half), 1);
-    }
-    const __m256 low01 = _mm256_unpacklo_ps(r[0], r[1]), high01 = _mm256_unpackhi_ps(r[0], r[1]);
-    const __m256 low23 = _mm256_unpacklo_ps(r[2], r[3]), high23 = _mm256_unpackhi_ps(r[2], r[3]);
-    float* at = to + 4 * half * rows;
-    _mm256_storeu_ps(at, _mm256_shuffle_ps(low01, low23, 0x44));
-    _mm256_storeu_ps(at + rows, _mm256_shuffle_ps(low01, low23, 0xee));
-    _mm256_storeu_ps(at + 2 * rows, _mm256_shuffle_ps(high01, high23, 0x44));
-    _mm256_storeu_ps(at + 3 * rows, _mm256_shuffle_ps(high01, high23, 0xee));
-  }
-}
-
-#endif
-
-// Of rows that are contiguous along the depth.
-#if defined(__x86_64__)
-__attribute__((target("avx2")))
-#endif
-void pack_contiguous_rows(const float* from, int64_t row_stride, int64_t rows, int64_t depth,
-                          float* to) {
-  int64_t k = 0;
-#if defined(__x86_64__)
-  const float* row[8];
-  for (int64_t i = 0; i < 8; ++i) row[i] = from + std::min(i, rows - 1) * row_stride;
-  for (; k + 8 <= depth; k += 8) pack_8_depths(row, k, rows, to + k * rows);
-#endif
-  for (; k < depth; ++k)
-    for (int64_t i = 0; i < rows; ++i) to[k * rows + i] = from[i * row_stride + k];
-}
-
 // The number of rows as a constant makes each copy one or two moves.
 template <int rows>
 void copy_row_group(const float* from, int64_t depth_stride, int64_t depth, float* to) {
@@ -118,8 +78,9 @@ void transpose_block(const float* from, int64_t from_stride, int64_t rows, int64
                      float* to, int64_t to_stride) {
 #if defined(__x86_64__)
   const int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
-  for (int64_t j = 0; j < whole_columns; j += 8) {
-    for (int64_t i = 0; i < whole_rows; i += 8)
+  // Eight rows at a time: more, a power of two apart, would drive each other from the cache.
+  for (int64_t i = 0; i < whole_rows; i += 8) {
+    for (int64_t j = 0; j < whole_columns; j += 8)
       transpose_8x8(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
   }
   transpose_plainly(from + whole_columns, from_stride, whole_rows, columns - whole_columns,
@@ -159,11 +120,6 @@ void pack_rows(const float* from, int64_t row_stride, int64_t depth_stride, int6
       row += rows;
     }
   };
-  if (depth_stride == 1) {
-    return each([&](int64_t row, int64_t rows) {
-      pack_contiguous_rows(from + row * row_stride, row_stride, rows, depth, to + row * depth);
-    });
-  }
   if (row_stride == 1) {
     // A few depths at a time: the lines that hold them serve all tiles. The hardware does not see
     // such short rows coming.

@@ -15,8 +15,7 @@ void pack_columns(const float* from, int64_t depth_stride, int64_t column_stride
                   int64_t columns, int64_t width, float* to);
 
 // The left matrix as tiles of at most 8 rows: `tall_count` of one height, then `low_count` one row
-// lower. Tile after tile; in each, depth after depth, the elements of its rows. Up to 7 elements
-// behind the last are written too.
+// lower. Tile after tile; in each, depth after depth, the elements of its rows.
 void pack_rows(const float* from, int64_t row_stride, int64_t depth_stride, int64_t tall,
                int64_t tall_count, int64_t low_count, int64_t depth, float* to);
 

@@ -52,6 +52,7 @@ KernelChoice reference_kernel(const OpDef& op) {
   return {"reference", std::make_shared<ReferenceKernel>(op.cpu)};
 }
 
+<<<<<<< HEAD
 KernelWish kernel_wish(const KernelUse& use) {
   for (const KernelEntry* entry : entries_of(use.op.name)) {
     if (entry->follows) return {{}, true};
@@ -60,6 +61,15 @@ KernelWish kernel_wish(const KernelUse& use) {
       if (!layouts.empty()) return {std::move(layouts), false};
     } else if (entry->applies(use)) {
       return {};
+=======
+KernelChoice choose_kernel(const KernelUse& use) {
+  const auto disabled = disabled_kernels();
+  for (const auto entries : {conv_entries(), matmul_entries(), update_entries()}) {
+    for (const KernelEntry& entry : entries) {
+      if (entry.op != use.op.name) continue;
+      if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;
+      if (entry.applies(use)) return {std::string(entry.name), entry.prepare(use)};
+>>>>>>> gemm
     }
   }
   return {};

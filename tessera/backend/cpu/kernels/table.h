@@ -49,9 +49,13 @@ std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> winograd_entries();
 std::span<const KernelEntry> conv_entries();
 std::span<const KernelEntry> matmul_entries();
+<<<<<<< HEAD
 std::span<const KernelEntry> max_pool_entries();
 std::span<const KernelEntry> moments_entries();
 std::span<const KernelEntry> fused_entries();
+=======
+std::span<const KernelEntry> update_entries();
+>>>>>>> gemm
 
 struct KernelChoice {
   std::string name;
