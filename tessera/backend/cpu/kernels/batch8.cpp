@@ -2,9 +2,9 @@
 
 #include <immintrin.h>
 
-#include "tessera/backend/cpu/kernels/batch8_conv.h"
 #include "tessera/backend/cpu/kernels/batch8_norm.h"
 #include "tessera/backend/cpu/kernels/batch8_pool.h"
+#include "tessera/backend/cpu/kernels/few_channels_conv.h"
 
 namespace tessera::cpu {
 
@@ -27,7 +27,7 @@ std::span<const KernelEntry> batch_entries() {
   static const std::vector<KernelEntry> entries = [] {
     std::vector<KernelEntry> all;
     for (const auto& family :
-         {batch8_conv_entries(), batch8_pool_entries(), batch8_norm_entries()}) {
+         {few_channels_conv_entries(), batch8_pool_entries(), batch8_norm_entries()}) {
       all.insert(all.end(), family.begin(), family.end());
     }
     return all;

@@ -57,29 +57,34 @@ WindowGradBlocks window_grad_blocks(int64_t output_channels, int64_t kernel_widt
   return best;
 }
 
-// Neighbouring pixels of the gradient that are taken in one go, as in WindowSumsCode.
+// Neighbouring vectors of the gradient that are taken in one go, as in WindowSumsCode.
 struct WindowGradCode::Tile {
-  int64_t pixels = 0, begin = 0, first_source = 0;
-  std::vector<int64_t> met;  // [pixel][element], relative to first_source
+  int64_t vectors = 0, begin = 0, first_source = 0;
+  std::vector<WindowMeeting> met;  // [vector][element], relative to first_source
+  std::vector<uint32_t> inside;    // [vector]
   int64_t repeats = 1, source_step = 0;
 
-  Tile(const WindowAxis& x, int64_t begin_pixel, int64_t pixel_count, int64_t first, int64_t count)
-      : pixels(pixel_count), begin(begin_pixel) {
+  Tile(const WindowGrad& grad, int64_t begin_vector, int64_t vector_count, int64_t first,
+       int64_t count)
+      : vectors(vector_count), begin(begin_vector) {
     first_source = std::numeric_limits<int64_t>::max();
-    for (int64_t p = 0; p < pixels; ++p) {
+    for (int64_t v = 0; v < vectors; ++v) {
+      inside.push_back(grad.lanes.inside(begin + v, grad.x.result));
       for (int64_t k = 0; k < count; ++k) {
-        met.push_back(x.met(begin + p, first + k));
-        if (met.back() != WindowAxis::none) first_source = std::min(first_source, met.back());
+        met.push_back(meeting_of(grad.x, grad.lanes, begin + v, first + k));
+        if (met.back().lanes != 0) first_source = std::min(first_source, met.back().source);
       }
     }
     if (first_source == std::numeric_limits<int64_t>::max()) first_source = 0;
-    for (int64_t& at : met) {
-      if (at != WindowAxis::none) at -= first_source;
+    for (WindowMeeting& meeting : met) {
+      if (meeting.lanes != 0) meeting.source -= first_source;
     }
   }
 
   bool takes(const Tile& next) {
-    if (next.met != met || next.begin != begin + repeats * pixels) return false;
+    if (next.met != met || next.inside != inside || next.begin != begin + repeats * vectors) {
+      return false;
+    }
     const int64_t step = next.first_source - first_source;
     if (repeats > 1 && step != repeats * source_step) return false;
     if (repeats == 1) source_step = step;
@@ -96,7 +101,8 @@ Xbyak::Ymm WindowGradCode::sum_of(int64_t set, int64_t channel, int64_t element)
 // gradient, r9 source, eax repeats left.
 WindowGradCode::WindowGradCode(const WindowGrad& grad, int64_t channels, int64_t first,
                                int64_t count)
-    : grad_(grad),
+    : LaneCode(grad.lanes),
+      grad_(grad),
       channels_(channels),
       first_(first),
       count_(count),
@@ -121,8 +127,8 @@ WindowGradCode::WindowGradCode(const WindowGrad& grad, int64_t channels, int64_t
   Xbyak::Label next_row;
   L(next_row);
   emit_row();
-  add(rsi, static_cast<int>(grad_.x.result * vector_bytes));
-  add(rdx, static_cast<int>(grad_.y.stride * grad_.x.source * vector_bytes));
+  add(rsi, static_cast<int>(grad_.x.result * lanes_.pixel_bytes()));
+  add(rdx, static_cast<int>(grad_.y.stride * grad_.x.source * lanes_.pixel_bytes()));
   dec(rcx);
   jnz(next_row, T_NEAR);
   each_sum([&](int64_t c, int64_t k) {
@@ -132,36 +138,36 @@ WindowGradCode::WindowGradCode(const WindowGrad& grad, int64_t channels, int64_t
   });
   vzeroupper();
   ret();
+  emit_masks();
   finish();
   run_ = entry<void (*)(const WindowGradCall*)>();
 }
 
 void WindowGradCode::emit_row() {
   const int64_t unroll = std::max(sets_, unrolled_products / (channels_ * count_));
-  // The first and last pixels may miss some elements; they stand alone so that all others are
-  // alike.
-  const WindowAxis& x = grad_.x;
-  const auto complete = [&](int64_t pixel) {
+  // The first and last may miss some elements; they stand alone so that all others are alike.
+  const auto complete = [&](int64_t vector) {
     for (int64_t k = first_; k < first_ + count_; ++k) {
-      if (x.met(pixel, k) == WindowAxis::none) return false;
+      if (meeting_of(grad_.x, lanes_, vector, k).lanes != lanes_.all()) return false;
     }
     return true;
   };
-  int64_t begin = 0, end = x.result;
+  const int64_t vectors = lanes_.vectors(grad_.x.result);
+  int64_t begin = 0, end = vectors;
   while (begin < end && !complete(begin)) ++begin;
   while (end > begin && !complete(end - 1)) --end;
   std::vector<Tile> tiles;
   const auto append = [&](int64_t from, int64_t to) {
     if (from == to) return;
     for (const int64_t size : cut_evenly(to - from, unroll)) {
-      const Tile tile(x, from, size, first_, count_);
+      const Tile tile(grad_, from, size, first_, count_);
       if (tiles.empty() || !tiles.back().takes(tile)) tiles.push_back(tile);
       from += size;
     }
   };
   append(0, begin);
   append(begin, end);
-  append(end, x.result);
+  append(end, vectors);
   for (const Tile& tile : tiles) emit_tile(tile);
 }
 
@@ -171,47 +177,48 @@ void WindowGradCode::emit_tile(const Tile& tile) {
   const auto held = [&](size_t i) {
     return Xbyak::Ymm(static_cast<int>(sets_ * channels_ * count_) + static_cast<int>(i));
   };
-  const int64_t plane = grad_.y.result * grad_.x.result * vector_bytes;
+  const int64_t plane = grad_.y.result * grad_.x.result * lanes_.pixel_bytes();
   lea(r8, ptr[rsi + static_cast<int>(tile.begin * vector_bytes)]);
-  lea(r9, ptr[rdx + static_cast<int>(tile.first_source * vector_bytes)]);
+  lea(r9, ptr[rdx + static_cast<int>(tile.first_source * lanes_.pixel_bytes())]);
   if (tile.repeats > 1) mov(eax, static_cast<uint32_t>(tile.repeats));
   Xbyak::Label repeat;
   L(repeat);
-  for (int64_t p = 0; p < tile.pixels; ++p) {
-    const int64_t set = p % sets_;
-    const int64_t* met = tile.met.data() + p * count_;
+  for (int64_t v = 0; v < tile.vectors; ++v) {
+    const int64_t set = v % sets_;
+    const WindowMeeting* met = tile.met.data() + v * count_;
     std::vector<int64_t> elements;
     for (int64_t k = 0; k < count_; ++k) {
-      if (met[k] != WindowAxis::none) elements.push_back(k);
+      if (met[k].lanes != 0) elements.push_back(k);
     }
     if (elements.empty()) continue;
-    const auto grad = [&](int64_t c) {
-      return ptr[r8 + static_cast<int>(c * plane + p * vector_bytes)];
+    const auto load_grad = [&](const Xbyak::Ymm& to, int64_t c) {
+      load(to, ptr[r8 + static_cast<int>(c * plane + v * vector_bytes)],
+           tile.inside[static_cast<size_t>(v)]);
     };
-    const auto source = [&](int64_t k) {
-      return ptr[r9 + static_cast<int>(met[k] * vector_bytes)];
+    const auto load_source = [&](const Xbyak::Ymm& to, int64_t k) {
+      load(to, ptr[r9 + static_cast<int>(met[k].source * lanes_.pixel_bytes())], met[k].lanes);
     };
     if (channels_ <= static_cast<int64_t>(elements.size())) {
-      for (int64_t c = 0; c < channels_; ++c) vmovups(held(static_cast<size_t>(c)), grad(c));
+      for (int64_t c = 0; c < channels_; ++c) load_grad(held(static_cast<size_t>(c)), c);
       for (const int64_t k : elements) {
-        vmovups(passing, source(k));
+        load_source(passing, k);
         for (int64_t c = 0; c < channels_; ++c) {
           vfmadd231ps(sum_of(set, c, k), passing, held(static_cast<size_t>(c)));
         }
       }
       continue;
     }
-    for (size_t i = 0; i < elements.size(); ++i) vmovups(held(i), source(elements[i]));
+    for (size_t i = 0; i < elements.size(); ++i) load_source(held(i), elements[i]);
     for (int64_t c = 0; c < channels_; ++c) {
-      vmovups(passing, grad(c));
+      load_grad(passing, c);
       for (size_t i = 0; i < elements.size(); ++i) {
         vfmadd231ps(sum_of(set, c, elements[i]), held(i), passing);
       }
     }
   }
   if (tile.repeats == 1) return;
-  add(r8, static_cast<int>(tile.pixels * vector_bytes));
-  add(r9, static_cast<int>(tile.source_step * vector_bytes));
+  add(r8, static_cast<int>(tile.vectors * vector_bytes));
+  add(r9, static_cast<int>(tile.source_step * lanes_.pixel_bytes()));
   dec(eax);
   jnz(repeat, T_NEAR);
 }

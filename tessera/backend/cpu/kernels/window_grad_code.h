@@ -1,7 +1,7 @@
 // Generated code for a convolution's gradient by its weight, for few channels, specialised on the
-// whole shape. Images are [channels][height][width] of vectors of eight floats (one of eight images
-// each). The sums of some output channels by some neighbouring elements of one kernel row stay in
-// registers while rows of the images go by; between calls they lie in memory, one vector each.
+// whole shape. Images lie as for WindowSumsCode. The sums of some output channels by some
+// neighbouring elements of one kernel row stay in registers while rows of the images go by; between
+// calls they lie in memory, one vector each.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ namespace tessera::cpu {
 
 struct WindowGrad {
   WindowAxis y, x;  // result: the gradient's side; source: the input's
+  WindowLanes lanes = {};
 };
 
 struct WindowGradCall {
@@ -22,7 +23,7 @@ struct WindowGradCall {
   int64_t rows;
 };
 
-class WindowGradCode : public GeneratedCode {
+class WindowGradCode : public LaneCode {
  public:
   // For `channels` output channels and the elements [first, first + count) of a kernel row.
   WindowGradCode(const WindowGrad& grad, int64_t channels, int64_t first, int64_t count);

@@ -15,51 +15,50 @@ constexpr int64_t latency = 4;  // cycles of a multiply-add, of which two begin 
 constexpr int64_t most_channels = 6;
 
 // The held operands of a kernel element and one more for the operand that changes.
-bool fits_registers(int64_t channels, int64_t pixels) {
-  return channels * pixels + std::min(channels, pixels) + 1 <= registers;
+bool fits_registers(int64_t channels, int64_t vectors) {
+  return channels * vectors + std::min(channels, vectors) + 1 <= registers;
 }
 
-int64_t most_pixels(int64_t channels) {
-  int64_t pixels = 1;
-  while (fits_registers(channels, pixels + 1)) ++pixels;
-  return pixels;
+int64_t most_vectors(int64_t channels) {
+  int64_t vectors = 1;
+  while (fits_registers(channels, vectors + 1)) ++vectors;
+  return vectors;
 }
 
 // Cycles of a row for one kernel row and source channel, by the units that are busiest.
-double row_cycles(const WindowAxis& x, int64_t channels, int64_t pixels) {
+double row_cycles(const WindowSums& sums, int64_t channels, int64_t vectors) {
   double cycles = 0;
   int64_t begin = 0;
-  for (const int64_t size : cut_evenly(x.result, pixels)) {
+  for (const int64_t size : cut_evenly(sums.lanes.vectors(sums.x.result), vectors)) {
     double tile = 0;
-    for (int64_t k = 0; k < x.kernel; ++k) {
+    std::vector<int64_t> chains(static_cast<size_t>(size), 0);
+    for (int64_t k = 0; k < sums.x.kernel; ++k) {
       int64_t valid = 0;
-      for (int64_t p = begin; p < begin + size; ++p) valid += x.met(p, k) != WindowAxis::none;
+      for (int64_t v = 0; v < size; ++v) {
+        if (meeting_of(sums.x, sums.lanes, begin + v, k).lanes == 0) continue;
+        ++valid;
+        ++chains[static_cast<size_t>(v)];
+      }
       if (valid == 0) continue;
-      const int64_t products = valid * channels, loads = valid + channels;
-      tile += static_cast<double>(std::max(products, loads)) / 2;
+      tile += static_cast<double>(std::max(valid * channels, valid + channels)) / 2;
     }
-    double chain = 0;  // of the pixel that meets most elements
-    for (int64_t p = begin; p < begin + size; ++p) {
-      int64_t valid = 0;
-      for (int64_t k = 0; k < x.kernel; ++k) valid += x.met(p, k) != WindowAxis::none;
-      chain = std::max(chain, static_cast<double>(valid * latency));
-    }
-    cycles += std::max(tile, chain) + 1;
+    const int64_t chain = *std::max_element(chains.begin(), chains.end()) * latency;
+    cycles += std::max(tile, static_cast<double>(chain)) + 1;
     begin += size;
   }
   return cycles;
 }
 
 struct TileChoice {
-  int64_t pixels = 1;
+  int64_t vectors = 1;
   double cycles = 0;
 };
 
-TileChoice best_tile(const WindowAxis& x, int64_t channels) {
+TileChoice best_tile(const WindowSums& sums, int64_t channels) {
   TileChoice best{1, std::numeric_limits<double>::infinity()};
-  for (int64_t pixels = most_pixels(channels); pixels >= 1; --pixels) {
-    const double cycles = row_cycles(x, channels, pixels);
-    if (cycles < best.cycles) best = {pixels, cycles};
+  for (int64_t vectors = most_vectors(channels); vectors >= 1; --vectors) {
+    const double cycles = row_cycles(sums, channels, vectors);
+    if (cycles < best.cycles) best = {vectors, cycles};
   }
   return best;
 }
@@ -76,6 +75,24 @@ int64_t WindowAxis::met(int64_t position, int64_t element) const {
   return at >= 0 && at < source ? at : none;
 }
 
+uint32_t WindowLanes::inside(int64_t at, int64_t width) const {
+  const int64_t count = std::clamp<int64_t>(width - at * pixels(), 0, pixels());
+  return (1U << count) - 1;
+}
+
+WindowMeeting meeting_of(const WindowAxis& x, const WindowLanes& lanes, int64_t vector,
+                         int64_t element) {
+  WindowMeeting meeting;
+  for (int64_t lane = 0; lane < lanes.pixels(); ++lane) {
+    const int64_t position = vector * lanes.pixels() + lane;
+    const int64_t at = position < x.result ? x.met(position, element) : WindowAxis::none;
+    if (at == WindowAxis::none) continue;
+    meeting.lanes |= 1U << lane;
+    meeting.source = at - lane;
+  }
+  return meeting;
+}
+
 int64_t WindowSums::multiply_adds() const {
   const auto meetings = [](const WindowAxis& axis) {
     int64_t count = 0;
@@ -84,17 +101,18 @@ int64_t WindowSums::multiply_adds() const {
     }
     return count;
   };
-  return 8 * meetings(y) * meetings(x) * result_channels * source_channels;
+  const int64_t images = lanes.of_a_row ? 1 : 8;
+  return images * meetings(y) * meetings(x) * result_channels * source_channels;
 }
 
 std::vector<WindowRow> window_rows(const WindowSums& sums) {
   std::vector<WindowRow> rows;
   for (int64_t position = 0; position < sums.y.result; ++position) {
-    WindowRow row{0, 0, position * sums.x.result * vector_bytes, 0};
+    WindowRow row{0, 0, position * sums.x.result * sums.lanes.pixel_bytes(), 0};
     for (int64_t k = sums.y.kernel - 1; k >= 0; --k) {
       const int64_t at = sums.y.met(position, k);
       if (at == WindowAxis::none) continue;
-      row.source = at * sums.x.source * vector_bytes;
+      row.source = at * sums.x.source * sums.lanes.pixel_bytes();
       row.weight = k * sums.x.kernel * static_cast<int64_t>(sizeof(float));
       ++row.kernel_rows;
     }
@@ -109,7 +127,7 @@ std::vector<int64_t> window_channel_blocks(const WindowSums& sums) {
   for (int64_t limit = std::min(most_channels, sums.result_channels); limit >= 1; --limit) {
     const auto blocks = cut_evenly(sums.result_channels, limit);
     double cycles = 0;
-    for (const int64_t channels : blocks) cycles += best_tile(sums.x, channels).cycles;
+    for (const int64_t channels : blocks) cycles += best_tile(sums, channels).cycles;
     if (cycles >= least) continue;
     least = cycles;
     best = blocks;
@@ -117,29 +135,56 @@ std::vector<int64_t> window_channel_blocks(const WindowSums& sums) {
   return best;
 }
 
-// Neighbouring pixels that are summed together, and how often the same code serves, each time
-// `result_step` and `source_step` further.
+void LaneCode::load(const Xbyak::Ymm& to, const Xbyak::Address& from, uint32_t lanes) {
+  if (lanes == lanes_.all()) return vmovups(to, from);
+  vmovups(to, ptr[Xbyak::util::rip + masks_[lanes]]);
+  vmaskmovps(to, to, from);
+}
+
+void LaneCode::store(const Xbyak::Address& to, const Xbyak::Ymm& from, uint32_t lanes,
+                     const Xbyak::Ymm& spare) {
+  if (lanes == lanes_.all()) return vmovups(to, from);
+  vmovups(spare, ptr[Xbyak::util::rip + masks_[lanes]]);
+  vmaskmovps(to, spare, from);
+}
+
+void LaneCode::emit_masks() {
+  align(32);
+  for (auto& [lanes, label] : masks_) {
+    L(label);
+    for (uint32_t lane = 0; lane < 8; ++lane) dd((lanes >> lane & 1) != 0 ? ~0U : 0U);
+  }
+}
+
+// Neighbouring vectors of pixels that are summed together, and how often the same code serves, each
+// time `source_step` pixels of the source further.
 struct WindowSumsCode::Tile {
-  int64_t pixels = 0, begin = 0, first_source = 0;
-  std::vector<int64_t> met;  // [kernel element][pixel], relative to first_source
+  int64_t vectors = 0, begin = 0, first_source = 0;
+  std::vector<WindowMeeting> met;  // [kernel element][vector], relative to first_source
+  std::vector<uint32_t> inside;    // [vector]
   int64_t repeats = 1, source_step = 0;
 
-  Tile(const WindowAxis& x, int64_t first, int64_t count) : pixels(count), begin(first) {
+  Tile(const WindowSums& sums, int64_t first, int64_t count) : vectors(count), begin(first) {
     first_source = std::numeric_limits<int64_t>::max();
-    for (int64_t k = 0; k < x.kernel; ++k) {
-      for (int64_t p = 0; p < count; ++p) {
-        met.push_back(x.met(first + p, k));
-        if (met.back() != WindowAxis::none) first_source = std::min(first_source, met.back());
+    for (int64_t k = 0; k < sums.x.kernel; ++k) {
+      for (int64_t v = 0; v < count; ++v) {
+        met.push_back(meeting_of(sums.x, sums.lanes, first + v, k));
+        if (met.back().lanes != 0) first_source = std::min(first_source, met.back().source);
       }
     }
     if (first_source == std::numeric_limits<int64_t>::max()) first_source = 0;
-    for (int64_t& at : met) {
-      if (at != WindowAxis::none) at -= first_source;
+    for (WindowMeeting& meeting : met) {
+      if (meeting.lanes != 0) meeting.source -= first_source;
+    }
+    for (int64_t v = 0; v < count; ++v) {
+      inside.push_back(sums.lanes.inside(first + v, sums.x.result));
     }
   }
 
   bool takes(const Tile& next) {
-    if (next.met != met || next.begin != begin + repeats * pixels) return false;
+    if (next.met != met || next.inside != inside || next.begin != begin + repeats * vectors) {
+      return false;
+    }
     const int64_t step = next.first_source - first_source;
     if (repeats > 1 && step != repeats * source_step) return false;
     if (repeats == 1) source_step = step;
@@ -153,7 +198,7 @@ struct WindowSumsCode::Tile {
 // channels left, rbx kernel rows left, r12/r15 source and weight of the channel, rbp/rdi those of
 // the row.
 WindowSumsCode::WindowSumsCode(const WindowSums& sums, int64_t channels)
-    : sums_(sums), channels_(channels) {
+    : LaneCode(sums.lanes), sums_(sums), channels_(channels) {
   using namespace Xbyak::util;
   const Xbyak::Reg64 saved[] = {rbx, rbp, r12, r13, r14, r15};
   for (const auto& reg : saved) push(reg);
@@ -180,6 +225,7 @@ WindowSumsCode::WindowSumsCode(const WindowSums& sums, int64_t channels)
   for (int i = 5; i >= 0; --i) pop(saved[i]);
   vzeroupper();
   ret();
+  emit_masks();
   finish();
   run_ = entry<void (*)(const WindowCall*)>();
 }
@@ -187,8 +233,9 @@ WindowSumsCode::WindowSumsCode(const WindowSums& sums, int64_t channels)
 void WindowSumsCode::emit_row() {
   std::vector<Tile> tiles;
   int64_t begin = 0;
-  for (const int64_t size : cut_evenly(sums_.x.result, best_tile(sums_.x, channels_).pixels)) {
-    const Tile tile(sums_.x, begin, size);
+  for (const int64_t size :
+       cut_evenly(lanes_.vectors(sums_.x.result), best_tile(sums_, channels_).vectors)) {
+    const Tile tile(sums_, begin, size);
     if (tiles.empty() || !tiles.back().takes(tile)) tiles.push_back(tile);
     begin += size;
   }
@@ -197,22 +244,22 @@ void WindowSumsCode::emit_row() {
 
 void WindowSumsCode::emit_tile(const Tile& tile) {
   using namespace Xbyak::util;
-  const auto sum_of = [&](int64_t channel, int64_t pixel) {
-    return Xbyak::Ymm(static_cast<int>(channel * tile.pixels + pixel));
+  const auto sum_of = [&](int64_t channel, int64_t vector) {
+    return Xbyak::Ymm(static_cast<int>(channel * tile.vectors + vector));
   };
-  const int64_t plane = sums_.y.result * sums_.x.result * vector_bytes;
-  const int64_t source_plane = sums_.y.source * sums_.x.source * vector_bytes;
-  Xbyak::Label repeat, next_channel, next_kernel_row, store;
-  lea(r10, ptr[r8 + static_cast<int>(tile.first_source * vector_bytes)]);
+  const int64_t plane = sums_.y.result * sums_.x.result * lanes_.pixel_bytes();
+  const int64_t source_plane = sums_.y.source * sums_.x.source * lanes_.pixel_bytes();
+  Xbyak::Label repeat, next_channel, next_kernel_row, finished;
+  lea(r10, ptr[r8 + static_cast<int>(tile.first_source * lanes_.pixel_bytes())]);
   lea(r11, ptr[r9 + static_cast<int>(tile.begin * vector_bytes)]);
   if (tile.repeats > 1) mov(r13d, static_cast<uint32_t>(tile.repeats));
   L(repeat);
   for (int64_t c = 0; c < channels_; ++c) {
-    for (int64_t p = 0; p < tile.pixels; ++p) {
-      const auto sum = sum_of(c, p);
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      const auto sum = sum_of(c, v);
       if (!sums_.bias) {
         vxorps(sum, sum, sum);
-      } else if (p == 0) {
+      } else if (v == 0) {
         vbroadcastss(sum, ptr[rdx + static_cast<int>(c * 4)]);
       } else {
         vmovaps(sum, sum_of(c, 0));
@@ -220,7 +267,7 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
     }
   }
   test(r14, r14);
-  jz(store, T_NEAR);
+  jz(finished, T_NEAR);
   mov(r12, r10);
   mov(r15, rcx);
   mov(eax, static_cast<uint32_t>(sums_.source_channels));
@@ -230,7 +277,7 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
   mov(ebx, r14d);
   L(next_kernel_row);
   emit_taps(tile);
-  const int64_t row_bytes = sums_.x.source * vector_bytes;
+  const int64_t row_bytes = sums_.x.source * lanes_.pixel_bytes();
   // Backwards, a later kernel row meets an earlier row of the source.
   add(rbp, static_cast<int>(sums_.y.backward ? -row_bytes : row_bytes));
   const int64_t kernel_step = sums_.y.backward ? sums_.y.stride : 1;
@@ -241,15 +288,16 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
   add(r15, static_cast<int>(sums_.source_channel_stride * 4));
   dec(eax);
   jnz(next_channel, T_NEAR);
-  L(store);
+  L(finished);
   for (int64_t c = 0; c < channels_; ++c) {
-    for (int64_t p = 0; p < tile.pixels; ++p) {
-      vmovups(ptr[r11 + static_cast<int>(c * plane + p * vector_bytes)], sum_of(c, p));
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      store(ptr[r11 + static_cast<int>(c * plane + v * vector_bytes)], sum_of(c, v),
+            tile.inside[static_cast<size_t>(v)], Xbyak::Ymm(registers - 1));
     }
   }
   if (tile.repeats == 1) return;
-  add(r10, static_cast<int>(tile.source_step * vector_bytes));
-  add(r11, static_cast<int>(tile.pixels * vector_bytes));
+  add(r10, static_cast<int>(tile.source_step * lanes_.pixel_bytes()));
+  add(r11, static_cast<int>(tile.vectors * vector_bytes));
   dec(r13d);
   jnz(repeat, T_NEAR);
 }
@@ -257,40 +305,40 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
 // One row of the kernel. The smaller side is held in registers, the other goes through one.
 void WindowSumsCode::emit_taps(const Tile& tile) {
   using namespace Xbyak::util;
-  const auto sums = static_cast<int>(channels_ * tile.pixels);
+  const auto sums = static_cast<int>(channels_ * tile.vectors);
   const Xbyak::Ymm passing(registers - 1);
   const auto held = [&](size_t i) { return Xbyak::Ymm(sums + static_cast<int>(i)); };
   for (int64_t k = 0; k < sums_.x.kernel; ++k) {
-    const int64_t* met = tile.met.data() + k * tile.pixels;
-    std::vector<int64_t> pixels;
-    for (int64_t p = 0; p < tile.pixels; ++p) {
-      if (met[p] != WindowAxis::none) pixels.push_back(p);
+    const WindowMeeting* met = tile.met.data() + k * tile.vectors;
+    std::vector<int64_t> vectors;
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      if (met[v].lanes != 0) vectors.push_back(v);
     }
-    const auto image = [&](int64_t p) {
-      return ptr[rbp + static_cast<int>(met[p] * vector_bytes)];
+    const auto load_image = [&](const Xbyak::Ymm& to, int64_t v) {
+      load(to, ptr[rbp + static_cast<int>(met[v].source * lanes_.pixel_bytes())], met[v].lanes);
     };
     const auto weight = [&](int64_t c) {
       return ptr[rdi + static_cast<int>((c * sums_.result_channel_stride + k) * 4)];
     };
-    const auto sum_of = [&](int64_t c, int64_t p) {
-      return Xbyak::Ymm(static_cast<int>(c * tile.pixels + p));
+    const auto sum_of = [&](int64_t c, int64_t v) {
+      return Xbyak::Ymm(static_cast<int>(c * tile.vectors + v));
     };
-    if (pixels.empty()) continue;
-    if (channels_ <= static_cast<int64_t>(pixels.size())) {
+    if (vectors.empty()) continue;
+    if (channels_ <= static_cast<int64_t>(vectors.size())) {
       for (int64_t c = 0; c < channels_; ++c) vbroadcastss(held(static_cast<size_t>(c)), weight(c));
-      for (const int64_t p : pixels) {
-        vmovups(passing, image(p));
+      for (const int64_t v : vectors) {
+        load_image(passing, v);
         for (int64_t c = 0; c < channels_; ++c) {
-          vfmadd231ps(sum_of(c, p), passing, held(static_cast<size_t>(c)));
+          vfmadd231ps(sum_of(c, v), passing, held(static_cast<size_t>(c)));
         }
       }
       continue;
     }
-    for (size_t i = 0; i < pixels.size(); ++i) vmovups(held(i), image(pixels[i]));
+    for (size_t i = 0; i < vectors.size(); ++i) load_image(held(i), vectors[i]);
     for (int64_t c = 0; c < channels_; ++c) {
       vbroadcastss(passing, weight(c));
-      for (size_t i = 0; i < pixels.size(); ++i) {
-        vfmadd231ps(sum_of(c, pixels[i]), held(i), passing);
+      for (size_t i = 0; i < vectors.size(); ++i) {
+        vfmadd231ps(sum_of(c, vectors[i]), held(i), passing);
       }
     }
   }

@@ -1,12 +1,13 @@
 // Generated code for sums over windows: the convolution and its gradient by the input, for few
-// channels, specialised on the whole shape. Images are [channels][height][width] of vectors of
-// eight floats (one of eight images each). A tile of some result channels by some neighbouring
-// pixels is kept in registers; weights are broadcast from where they lie. Elements of a kernel that
-// fall outside the image are left out rather than multiplied by zeros.
+// channels, specialised on the whole shape. Images are [channels][height][width], either of vectors
+// of eight floats (one of eight images each), or of floats, eight of a row to a vector. A tile of
+// some result channels by some neighbouring pixels is kept in registers; weights are broadcast from
+// where they lie. Elements of a kernel that fall outside the image are left out rather than
+// multiplied by zeros.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <vector>
 
 #include "tessera/backend/cpu/kernels/generated_code.h"
@@ -22,13 +23,37 @@ struct WindowAxis {
   int64_t met(int64_t position, int64_t element) const;
 };
 
+// How pixels lie in vectors.
+struct WindowLanes {
+  bool of_a_row = false;  // eight pixels of a row; otherwise one pixel of eight images
+
+  int64_t pixels() const { return of_a_row ? 8 : 1; }  // of a vector
+  int64_t pixel_bytes() const { return of_a_row ? 4 : 32; }
+  int64_t vectors(int64_t width) const { return (width + pixels() - 1) / pixels(); }
+  uint32_t all() const { return (1U << pixels()) - 1; }
+  // Those of vector `at` that lie in a row.
+  uint32_t inside(int64_t at, int64_t width) const;
+};
+
+// What a vector of pixels meets through one kernel element: the lanes that meet something, and
+// which position the first lane does, or would were it not outside.
+struct WindowMeeting {
+  uint32_t lanes = 0;
+  int64_t source = 0;
+
+  bool operator==(const WindowMeeting&) const = default;
+};
+WindowMeeting meeting_of(const WindowAxis& x, const WindowLanes& lanes, int64_t vector,
+                         int64_t element);
+
 struct WindowSums {
-  WindowAxis y, x;
+  WindowAxis y, x;  // where lanes are of a row, the stride of x is 1
+  WindowLanes lanes = {};
   int64_t result_channels = 0, source_channels = 0;
   int64_t result_channel_stride = 0, source_channel_stride = 0;  // of the weight, in elements
   bool bias = false;
 
-  int64_t multiply_adds() const;  // for one group of eight images
+  int64_t multiply_adds() const;  // for one image, or eight where they share vectors
 };
 
 // One row of the result: what of the source it begins with and how many kernel rows it meets.
@@ -47,8 +72,24 @@ struct WindowCall {
   const WindowRow* rows_end;
 };
 
+// Code that reads and writes some lanes of a vector and leaves the memory of others alone.
+class LaneCode : public GeneratedCode {
+ protected:
+  explicit LaneCode(const WindowLanes& lanes) : lanes_(lanes) {}
+
+  void load(const Xbyak::Ymm& to, const Xbyak::Address& from, uint32_t lanes);
+  void store(const Xbyak::Address& to, const Xbyak::Ymm& from, uint32_t lanes,
+             const Xbyak::Ymm& spare);
+  void emit_masks();  // after the last instruction
+
+  WindowLanes lanes_;
+
+ private:
+  std::map<uint32_t, Xbyak::Label> masks_;
+};
+
 // The code for `channels` result channels.
-class WindowSumsCode : public GeneratedCode {
+class WindowSumsCode : public LaneCode {
  public:
   WindowSumsCode(const WindowSums& sums, int64_t channels);
   void operator()(const WindowCall& call) const { run_(&call); }

@@ -1,7 +1,7 @@
-// Convolutions of few channels over images in batch_layout: see window_sums_code.h and
-// window_grad_code.h. Weights and their gradients are plain. Pieces are groups of eight images,
-// blocks of channels, and rows where those are few.
-#include "tessera/backend/cpu/kernels/batch8_conv.h"
+// Convolutions of few channels, over images in batch_layout or plain ones: see window_sums_code.h
+// and window_grad_code.h. Weights and their gradients are plain. Pieces are images (or groups of
+// eight), blocks of channels, and rows.
+#include "tessera/backend/cpu/kernels/few_channels_conv.h"
 
 #include <algorithm>
 #include <array>
@@ -25,13 +25,15 @@ std::array<int64_t, 2> pair_of(const Attrs& attrs, std::string_view name) {
 
 // A convolution over two dimensions, whichever of its three tensors is computed.
 struct Conv2d {
-  int64_t batch, in, out;
+  WindowLanes lanes_of;
+  int64_t images, in, out;  // images: groups of eight in batch_layout
   std::array<int64_t, 2> input, output, kernel, stride, padding;
 
   // Shapes [N, C, H, W] or [N/8, C, H, W, 8].
   Conv2d(const Attrs& attrs, const Shape& input_shape, const Shape& weight,
          const Shape& output_shape)
-      : batch(input_shape[0] * (input_shape.size() == 5 ? lanes : 1)),
+      : lanes_of{input_shape.size() == 4},
+        images(input_shape[0]),
         in(weight[1]),
         out(weight[0]),
         input{input_shape[2], input_shape[3]},
@@ -40,7 +42,9 @@ struct Conv2d {
         stride(pair_of(attrs, "stride")),
         padding(pair_of(attrs, "padding")) {}
 
-  int64_t groups() const { return batch / lanes; }
+  int64_t pixel_floats() const { return lanes_of.pixel_bytes() / int64_t{sizeof(float)}; }
+  int64_t input_plane() const { return input[0] * input[1] * pixel_floats(); }
+  int64_t output_plane() const { return output[0] * output[1] * pixel_floats(); }
 
   WindowAxis forward_axis(size_t d) const {
     return {output[d], input[d], kernel[d], stride[d], padding[d], false};
@@ -83,13 +87,29 @@ bool has_small_kernel(const Shape& weight) {
   return weight.size() == 4 && weight[2] <= most_kernel && weight[3] <= most_kernel;
 }
 
-bool applies(const KernelUse& use) {
+bool batch8_applies(const KernelUse& use) {
   if (!has_avx2() || !has_plain_window(use.attrs)) return false;
   const Roles roles = roles_of(use);
   return is_batch8(operand(use, roles.input), 4) && is_batch8(operand(use, roles.output), 4) &&
          is_plain_dense(operand(use, roles.weight)) &&
          has_small_kernel(operand(use, roles.weight).geometry.shape) &&
          (!roles.bias || is_plain_dense(use.inputs[2]));
+}
+
+// Where one vector is eight pixels of a row. oneDNN is as good with more channels.
+bool few_channels_applies(const KernelUse& use) {
+  if (!has_avx2() || !has_plain_window(use.attrs)) return false;
+  const Roles roles = roles_of(use);
+  for (const size_t i : {roles.input, roles.weight, roles.output}) {
+    const KernelOperand& one = operand(use, i);
+    if (one.geometry.shape.size() != 4 || !is_plain_dense(one)) return false;
+    if (numel(one.geometry.shape) >= int64_t{1} << 28) return false;
+  }
+  const Shape& weight = operand(use, roles.weight).geometry.shape;
+  if (!has_small_kernel(weight) || (roles.bias && !is_plain_dense(use.inputs[2]))) return false;
+  const Conv2d conv = conv_of(use);
+  return conv.stride == std::array<int64_t, 2>{1, 1} && conv.in * conv.out <= 128 &&
+         std::min(conv.in, conv.out) <= 8;
 }
 
 // Few channels, and images of which a group stays in the cache of a core.
@@ -122,11 +142,11 @@ std::vector<Layout> wants(const KernelUse& use) {
 }
 
 // The convolution itself, and its gradient by the input.
-class Batch8WindowSums : public PreparedKernel {
+class WindowSumsKernel : public PreparedKernel {
  public:
-  Batch8WindowSums(const WindowSums& sums, int64_t groups)
+  WindowSumsKernel(const WindowSums& sums, int64_t images)
       : sums_(sums),
-        groups_(groups),
+        images_(images),
         blocks_(window_channel_blocks(sums)),
         rows_(window_rows(sums)) {
     for (const int64_t channels : blocks_) {
@@ -137,7 +157,8 @@ class Batch8WindowSums : public PreparedKernel {
     std::exclusive_scan(blocks_.begin(), blocks_.end(), first_channel_.begin(), int64_t{0});
     const auto count = static_cast<int64_t>(blocks_.size());
     const int64_t affordable = sums.multiply_adds() / count / least_piece_products;
-    row_pieces_ = std::clamp<int64_t>((wanted_pieces + groups * count - 1) / (groups * count), 1,
+    const int64_t wanted = (wanted_pieces + images * count - 1) / (images * count);
+    row_pieces_ = std::clamp<int64_t>(std::max(wanted, cache_pieces()), 1,
                                       std::clamp<int64_t>(affordable, 1, sums.y.result));
   }
 
@@ -147,26 +168,34 @@ class Batch8WindowSums : public PreparedKernel {
     const auto* bias = sums_.bias ? call.inputs[2].as<const float>() : nullptr;
     auto* result = call.outputs[0].as<float>();
     const auto blocks = static_cast<int64_t>(blocks_.size());
-    const int64_t source_size = sums_.source_channels * sums_.y.source * sums_.x.source * lanes;
-    const int64_t plane = sums_.y.result * sums_.x.result * lanes;
-    call.pool.run(groups_ * row_pieces_ * blocks, [&](int64_t piece) {
+    const int64_t floats = sums_.lanes.pixel_bytes() / int64_t{sizeof(float)};
+    const int64_t image = sums_.source_channels * sums_.y.source * sums_.x.source * floats;
+    const int64_t plane = sums_.y.result * sums_.x.result * floats;
+    call.pool.run(images_ * row_pieces_ * blocks, [&](int64_t piece) {
       const auto block = static_cast<size_t>(piece % blocks);
       const int64_t part = piece / blocks % row_pieces_;
-      const int64_t group = piece / blocks / row_pieces_;
+      const int64_t at = piece / blocks / row_pieces_;
       const int64_t channel = first_channel_[block];
       const int64_t rows = sums_.y.result;
-      (*codes_.at(blocks_[block]))({source + group * source_size,
-                                    weight + channel * sums_.result_channel_stride,
-                                    bias ? bias + channel : nullptr,
-                                    result + (group * sums_.result_channels + channel) * plane,
-                                    rows_.data() + rows * part / row_pieces_,
-                                    rows_.data() + rows * (part + 1) / row_pieces_});
+      (*codes_.at(blocks_[block]))(
+          {source + at * image, weight + channel * sums_.result_channel_stride,
+           bias ? bias + channel : nullptr, result + (at * sums_.result_channels + channel) * plane,
+           rows_.data() + rows * part / row_pieces_,
+           rows_.data() + rows * (part + 1) / row_pieces_});
     });
   }
 
  private:
+  // So many that the rows of a piece stay in the cache of a core for all blocks of channels.
+  int64_t cache_pieces() const {
+    constexpr int64_t cached_bytes = 256 << 10;
+    const int64_t bytes =
+        sums_.source_channels * sums_.y.source * sums_.x.source * sums_.lanes.pixel_bytes();
+    return bytes / cached_bytes;
+  }
+
   WindowSums sums_;
-  int64_t groups_;
+  int64_t images_;
   std::vector<int64_t> blocks_, first_channel_;
   std::vector<WindowRow> rows_;
   std::map<int64_t, std::unique_ptr<WindowSumsCode>> codes_;  // by the channels of a block
@@ -178,12 +207,13 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
   WindowSums sums;
   sums.y = conv.forward_axis(0);
   sums.x = conv.forward_axis(1);
+  sums.lanes = conv.lanes_of;
   sums.result_channels = conv.out;
   sums.source_channels = conv.in;
   sums.source_channel_stride = conv.kernel[0] * conv.kernel[1];
   sums.result_channel_stride = conv.in * sums.source_channel_stride;
   sums.bias = use.has_input(2);
-  return std::make_unique<Batch8WindowSums>(sums, conv.groups());
+  return std::make_unique<WindowSumsKernel>(sums, conv.images);
 }
 
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
@@ -191,21 +221,22 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
   WindowSums sums;
   sums.y = conv.backward_axis(0);
   sums.x = conv.backward_axis(1);
+  sums.lanes = conv.lanes_of;
   sums.result_channels = conv.in;
   sums.source_channels = conv.out;
   sums.result_channel_stride = conv.kernel[0] * conv.kernel[1];
   sums.source_channel_stride = conv.in * sums.result_channel_stride;
-  return std::make_unique<Batch8WindowSums>(sums, conv.groups());
+  return std::make_unique<WindowSumsKernel>(sums, conv.images);
 }
 
-// The gradient by the weight. A piece sums, over some groups of images, for a block of output
-// channels and one input channel; where there are several such parts of the batch, their sums are
-// added in order.
-class Batch8WeightGrad : public PreparedKernel {
+// The gradient by the weight. Images are cut in bands of rows; a piece sums over some bands, for
+// some tiles: a block of output channels and one input channel each. Where bands are in several
+// parts, their sums are added in order.
+class WindowGradKernel : public PreparedKernel {
  public:
-  explicit Batch8WeightGrad(const Conv2d& conv)
+  explicit WindowGradKernel(const Conv2d& conv)
       : conv_(conv), blocks_(window_grad_blocks(conv.out, conv.kernel[1])) {
-    const WindowGrad grad{conv.forward_axis(0), conv.forward_axis(1)};
+    const WindowGrad grad{conv.forward_axis(0), conv.forward_axis(1), conv.lanes_of};
     for (const int64_t channels : blocks_.channels) {
       auto& codes = codes_[channels];
       int64_t first = 0;
@@ -224,27 +255,21 @@ class Batch8WeightGrad : public PreparedKernel {
       while (end > begin && grad.y.met(end - 1, k) == WindowAxis::none) --end;
       valid_rows_.push_back({begin, end});
     }
-    const int64_t tiles = static_cast<int64_t>(blocks_.channels.size()) * conv.in;
-    // Few parts, so that sums over lanes are few; but enough pieces for all threads.
-    constexpr int64_t most_parts = 16;
-    const int64_t per_part =
-        std::max<int64_t>({1, std::min<int64_t>(4, conv.groups() * tiles / wanted_pieces),
-                           (conv.groups() + most_parts - 1) / most_parts});
-    parts_ = (conv.groups() + per_part - 1) / per_part;
+    cut();
   }
 
   int64_t workspace_bytes() const override {
-    return (pieces() * sums_per_piece() * lanes + (parts_ > 1 ? parts_ * weights() : 0)) *
+    return (pieces() * sums_per_piece() + (parts_ > 1 ? parts_ * weights() : 0)) *
            int64_t{sizeof(float)};
   }
 
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
     auto* room = reinterpret_cast<float*>(workspace.data());
     auto* result = call.outputs[0].as<float>();
-    float* partials = parts_ > 1 ? room + pieces() * sums_per_piece() * lanes : result;
+    float* partials = parts_ > 1 ? room + pieces() * sums_per_piece() : result;
     call.pool.run(pieces(), [&](int64_t piece) {
       run_piece(piece, call.inputs[0].as<const float>(), call.inputs[1].as<const float>(),
-                room + piece * sums_per_piece() * lanes, partials);
+                room + piece * sums_per_piece(), partials);
     });
     if (parts_ == 1) return;
     for (int64_t i = 0; i < weights(); ++i) {
@@ -258,44 +283,77 @@ class Batch8WeightGrad : public PreparedKernel {
   struct Range {
     int64_t begin, end;
   };
-
-  int64_t pieces() const {
-    return parts_ * static_cast<int64_t>(blocks_.channels.size()) * conv_.in;
+  static Range cut_of(int64_t length, int64_t piece, int64_t pieces) {
+    return {length * piece / pieces, length * (piece + 1) / pieces};
   }
+
+  // Bands of which all channels stay in the cache of a core; few parts, so that there are few sums
+  // to add; enough pieces for all threads.
+  void cut() {
+    constexpr int64_t cached_bytes = 128 << 10;
+    constexpr int64_t most_parts = 16;
+    if (conv_.lanes_of.of_a_row) {
+      const int64_t bytes = conv_.out * conv_.output_plane() * int64_t{sizeof(float)};
+      bands_ = std::clamp<int64_t>(bytes / cached_bytes, 1, conv_.output[0]);
+      parts_ = std::min(most_parts, conv_.images * bands_);
+      slices_ = std::min(tiles(), (wanted_pieces + parts_ - 1) / parts_);
+      return;
+    }
+    const int64_t per_part =
+        std::max<int64_t>({1, std::min<int64_t>(4, conv_.images * tiles() / wanted_pieces),
+                           (conv_.images + most_parts - 1) / most_parts});
+    parts_ = (conv_.images + per_part - 1) / per_part;
+    slices_ = tiles();
+  }
+
+  int64_t tiles() const { return std::ssize(blocks_.channels) * conv_.in; }
+  int64_t pieces() const { return parts_ * slices_; }
   int64_t elements() const { return conv_.kernel[0] * conv_.kernel[1]; }
   int64_t weights() const { return conv_.out * conv_.in * elements(); }
-  int64_t sums_per_piece() const { return blocks_.channels.front() * elements(); }
+  int64_t sums_per_tile() const { return blocks_.channels.front() * elements() * lanes; }
+  int64_t sums_per_piece() const { return (tiles() + slices_ - 1) / slices_ * sums_per_tile(); }
+
+  size_t block_of(int64_t tile) const { return static_cast<size_t>(tile / conv_.in); }
 
   void run_piece(int64_t piece, const float* grads, const float* inputs, float* sums,
                  float* partials) const {
-    const int64_t in = piece % conv_.in;
-    const auto block = static_cast<size_t>(piece / conv_.in % std::ssize(blocks_.channels));
-    const int64_t part = piece / conv_.in / std::ssize(blocks_.channels);
-    const int64_t channels = blocks_.channels[block];
-    const int64_t out = first_channel_[block];
-    const int64_t grad_plane = conv_.output[0] * conv_.output[1] * lanes;
-    const int64_t input_plane = conv_.input[0] * conv_.input[1] * lanes;
-    std::fill(sums, sums + channels * elements() * lanes, 0.0F);
-    for (int64_t group = conv_.groups() * part / parts_;
-         group < conv_.groups() * (part + 1) / parts_; ++group) {
-      add_images(channels, grads + (group * conv_.out + out) * grad_plane,
-                 inputs + (group * conv_.in + in) * input_plane, sums);
+    const int64_t part = piece / slices_;
+    const Range slice = cut_of(tiles(), piece % slices_, slices_);
+    const Range band_range = cut_of(conv_.images * bands_, part, parts_);
+    std::fill(sums, sums + (slice.end - slice.begin) * sums_per_tile(), 0.0F);
+    for (int64_t band = band_range.begin; band < band_range.end; ++band) {
+      const int64_t image = band / bands_;
+      const Range rows = cut_of(conv_.output[0], band % bands_, bands_);
+      for (int64_t tile = slice.begin; tile < slice.end; ++tile) {
+        const int64_t out = first_channel_[block_of(tile)];
+        add_rows(blocks_.channels[block_of(tile)], rows,
+                 grads + (image * conv_.out + out) * conv_.output_plane(),
+                 inputs + (image * conv_.in + tile % conv_.in) * conv_.input_plane(),
+                 sums + (tile - slice.begin) * sums_per_tile());
+      }
     }
-    store(channels, sums, partials + part * weights() + (out * conv_.in + in) * elements());
+    for (int64_t tile = slice.begin; tile < slice.end; ++tile) {
+      const int64_t first = first_channel_[block_of(tile)] * conv_.in + tile % conv_.in;
+      store(blocks_.channels[block_of(tile)], sums + (tile - slice.begin) * sums_per_tile(),
+            partials + part * weights() + first * elements());
+    }
   }
 
-  // So few rows at a time that they stay in the cache for all rows of the kernel.
-  void add_images(int64_t channels, const float* grad, const float* input, float* sums) const {
+  // So few rows at a time that they stay in the fastest cache for all rows of the kernel.
+  void add_rows(int64_t channels, Range rows, const float* grad, const float* input,
+                float* sums) const {
     constexpr int64_t cached_bytes = 8192;
     const auto& codes = codes_.at(channels);
-    const int64_t grad_row = conv_.output[1] * lanes, input_row = conv_.input[1] * lanes;
+    const int64_t grad_row = conv_.output[1] * conv_.pixel_floats();
+    const int64_t input_row = conv_.input[1] * conv_.pixel_floats();
     const int64_t step =
         std::max<int64_t>(1, cached_bytes / (channels * grad_row * int64_t{sizeof(float)}));
-    for (int64_t row = 0; row < conv_.output[0]; row += step) {
+    for (int64_t row = rows.begin; row < rows.end; row += step) {
       float* to = sums;
       for (int64_t k = 0; k < conv_.kernel[0]; ++k) {
         const Range valid = valid_rows_[static_cast<size_t>(k)];
-        const int64_t begin = std::max(row, valid.begin), end = std::min(row + step, valid.end);
+        const int64_t begin = std::max(row, valid.begin);
+        const int64_t end = std::min({row + step, rows.end, valid.end});
         const int64_t met = begin * conv_.stride[0] - conv_.padding[0] + k;
         for (size_t e = 0; e < codes.size(); ++e) {
           if (begin < end) {
@@ -308,8 +366,7 @@ class Batch8WeightGrad : public PreparedKernel {
   }
 
   void store(int64_t channels, float* sums, float* to) const {
-    const int64_t count = channels * elements();
-    add_up_lanes(sums, count, sums);  // a sum is written behind where the next are read
+    add_up_lanes(sums, channels * elements(), sums);  // written behind where the next are read
     for (int64_t k = 0; k < conv_.kernel[0]; ++k) {
       int64_t first = k * conv_.kernel[1];
       for (const int64_t width : blocks_.elements) {
@@ -327,20 +384,23 @@ class Batch8WeightGrad : public PreparedKernel {
   std::vector<int64_t> first_channel_;
   std::vector<Range> valid_rows_;  // of the gradient, by kernel row
   std::map<int64_t, std::vector<std::unique_ptr<WindowGradCode>>> codes_;  // by block, elements
-  int64_t parts_ = 1;
+  int64_t bands_ = 1, parts_ = 1, slices_ = 1;
 };
 
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
-  return std::make_unique<Batch8WeightGrad>(conv_of(use));
+  return std::make_unique<WindowGradKernel>(conv_of(use));
 }
 
 }  // namespace
 
-std::vector<KernelEntry> batch8_conv_entries() {
+std::vector<KernelEntry> few_channels_conv_entries() {
   return {
-      {"conv", "batch8", applies, prepare_forward, wants},
-      {"conv_input_grad", "batch8", applies, prepare_input_grad, wants},
-      {"conv_weight_grad", "batch8", applies, prepare_weight_grad, wants},
+      {"conv", "batch8", batch8_applies, prepare_forward, wants},
+      {"conv_input_grad", "batch8", batch8_applies, prepare_input_grad, wants},
+      {"conv_weight_grad", "batch8", batch8_applies, prepare_weight_grad, wants},
+      {"conv", "few_channels", few_channels_applies, prepare_forward},
+      {"conv_input_grad", "few_channels", few_channels_applies, prepare_input_grad},
+      {"conv_weight_grad", "few_channels", few_channels_applies, prepare_weight_grad},
   };
 }
 

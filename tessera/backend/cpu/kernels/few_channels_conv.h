@@ -1,4 +1,4 @@
-// Convolutions of few channels over images in batch_layout.
+// Convolutions of few channels, over images in batch_layout or plain ones.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,6 @@
 
 namespace tessera::cpu {
 
-std::vector<KernelEntry> batch8_conv_entries();
+std::vector<KernelEntry> few_channels_conv_entries();
 
 }  // namespace tessera::cpu

@@ -49,6 +49,7 @@ Shape output_of(const Case& c) {
   return shape;
 }
 
+<<<<<<< HEAD:tessera/backend/cpu/kernels/batch8_conv_test.cpp
 BatchTrial forward(const Case& c) {
   return {"conv",
           {{c.input, batch_layout}, {c.weight}, {c.bias ? Shape{c.weight[0]} : Shape{}}},
@@ -57,49 +58,108 @@ BatchTrial forward(const Case& c) {
 }
 
 BatchTrial input_grad(const Case& c, const Shape& grad) {
+=======
+std::vector<Case> plain_cases() {
+  return {
+      {"first of the small network", {1, 1, 28, 28}, {5, 1, 3, 3}},
+      {"second of the small network", {1, 5, 13, 13}, {12, 5, 5, 5}},
+      {"some images", {3, 5, 13, 13}, {12, 5, 5, 5}},
+      {"padding", {2, 3, 12, 11}, {4, 3, 3, 3}, {1, 1}, {1, 1}},
+      {"padding on one side", {2, 3, 12, 30}, {7, 3, 5, 3}, {1, 1}, {2, 0}, false},
+      {"more padding than kernel", {2, 2, 5, 4}, {3, 2, 3, 3}, {1, 1}, {4, 3}},
+      {"7x7", {1, 3, 20, 51}, {6, 3, 7, 7}, {1, 1}, {3, 3}},
+      {"1x1", {1, 16, 7, 6}, {3, 16, 1, 1}},
+      {"one pixel", {2, 4, 3, 3}, {13, 4, 3, 3}},
+      {"a narrow image", {1, 2, 20, 1}, {3, 2, 3, 1}, {1, 1}, {1, 0}},
+      {"a wide image", {1, 1, 6, 400}, {8, 1, 5, 5}, {1, 1}, {2, 2}},
+      {"bands of a large image", {1, 2, 150, 301}, {4, 2, 3, 3}, {1, 1}, {1, 1}},
+      {"even kernel", {1, 3, 9, 16}, {5, 3, 2, 4}, {1, 1}, {1, 2}},
+  };
+}
+
+LayoutTrial forward(const Case& c, const Layout& layout = batch_layout) {
+  return {"conv",
+          {{c.input, layout}, {c.weight}, {c.bias ? Shape{c.weight[0]} : Shape{}}},
+          attrs_of(c),
+          {layout}};
+}
+
+LayoutTrial input_grad(const Case& c, const Shape& grad, const Layout& layout = batch_layout) {
+>>>>>>> small:tessera/backend/cpu/kernels/few_channels_conv_test.cpp
   Attrs attrs = attrs_of(c);
   attrs.set("input_size", std::vector<int64_t>(c.input.begin() + 1, c.input.end()));
-  return {"conv_input_grad", {{grad, batch_layout}, {c.weight}}, attrs, {batch_layout}};
+  return {"conv_input_grad", {{grad, layout}, {c.weight}}, attrs, {layout}};
 }
 
+<<<<<<< HEAD:tessera/backend/cpu/kernels/batch8_conv_test.cpp
 BatchTrial weight_grad(const Case& c, const Shape& grad) {
+=======
+LayoutTrial weight_grad(const Case& c, const Shape& grad, const Layout& layout = batch_layout) {
+>>>>>>> small:tessera/backend/cpu/kernels/few_channels_conv_test.cpp
   Attrs attrs = attrs_of(c);
   attrs.set("kernel_size", std::vector<int64_t>(c.weight.begin() + 2, c.weight.end()));
-  return {"conv_weight_grad", {{grad, batch_layout}, {c.input, batch_layout}}, attrs, {}};
+  return {"conv_weight_grad", {{grad, layout}, {c.input, layout}}, attrs, {}};
 }
 
+<<<<<<< HEAD:tessera/backend/cpu/kernels/batch8_conv_test.cpp
 void expect_good(const BatchTrial& trial, const Case& c) {
   ASSERT_EQ(trial.kernel(), "batch8") << c.name;
+=======
+void expect_good(const LayoutTrial& trial, const Case& c, const std::string& kernel = "batch8") {
+  ASSERT_EQ(trial.kernel(), kernel) << c.name;
+>>>>>>> small:tessera/backend/cpu/kernels/few_channels_conv_test.cpp
   EXPECT_LT(trial.error(), 5e-6) << c.name;
   EXPECT_TRUE(trial.same_bits_for_any_threads()) << c.name;
 }
 
-class Batch8Conv : public testing::Test {
+class FewChannelsConv : public testing::Test {
  protected:
   void SetUp() override {
     if (!has_avx2()) GTEST_SKIP() << "needs AVX2";
   }
 };
 
-TEST_F(Batch8Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
+TEST_F(FewChannelsConv, AgreesWithTheReferenceForAnyNumberOfThreads) {
   for (const Case& c : cases()) expect_good(forward(c), c);
+  for (const Case& c : plain_cases()) expect_good(forward(c, plain_layout), c, "few_channels");
 }
 
-TEST_F(Batch8Conv, InputGradAgreesWithTheReferenceForAnyNumberOfThreads) {
+TEST_F(FewChannelsConv, InputGradAgreesWithTheReferenceForAnyNumberOfThreads) {
   for (const Case& c : cases()) expect_good(input_grad(c, output_of(c)), c);
+  for (const Case& c : plain_cases()) {
+    expect_good(input_grad(c, output_of(c), plain_layout), c, "few_channels");
+  }
 }
 
-TEST_F(Batch8Conv, WeightGradAgreesWithTheReferenceForAnyNumberOfThreads) {
+TEST_F(FewChannelsConv, WeightGradAgreesWithTheReferenceForAnyNumberOfThreads) {
   for (const Case& c : cases()) expect_good(weight_grad(c, output_of(c)), c);
+  for (const Case& c : plain_cases()) {
+    expect_good(weight_grad(c, output_of(c), plain_layout), c, "few_channels");
+  }
 }
 
-TEST_F(Batch8Conv, GradientsMayCoverFewerPlaces) {
+TEST_F(FewChannelsConv, GradientsMayCoverFewerPlaces) {
   const Case c{"fewer places", {8, 3, 16, 15}, {5, 3, 3, 3}, {2, 2}, {1, 1}};
   Shape grad = output_of(c);
   --grad[2];
   --grad[3];
   expect_good(input_grad(c, grad), c);
   expect_good(weight_grad(c, grad), c);
+}
+
+// Beyond the edges of a row lie other rows, which must not matter whatever they hold.
+TEST_F(FewChannelsConv, EdgesStayApart) {
+  const Case c{"a value that is none", {1, 1, 4, 11}, {2, 1, 3, 3}, {1, 1}, {1, 1}, false};
+  std::vector<float> values(4 * 11, 1.0F);
+  values[11] = NAN;  // the first of the second row
+  const LayoutTrial trial("conv", {{c.input, {}, DType::f32, values}, {c.weight}, {}}, attrs_of(c),
+                          {});
+  EXPECT_EQ(trial.kernel(), "few_channels");
+  const auto result = trial.result(1)[0];
+  for (size_t i = 0; i < result.size(); ++i) {
+    const bool meets = i % 44 / 11 <= 2 && i % 11 <= 1;
+    EXPECT_EQ(std::isnan(result[i]), meets) << i;
+  }
 }
 
 std::vector<Layout> wanted(const Case& c, const Attrs& attrs) {
@@ -111,7 +171,7 @@ std::vector<Layout> wanted(const Case& c, const Attrs& attrs) {
   return {};
 }
 
-TEST_F(Batch8Conv, WantsGroupsOfEightSmallImagesOfFewChannels) {
+TEST_F(FewChannelsConv, WantsGroupsOfEightSmallImagesOfFewChannels) {
   const Case small{"small", {16, 5, 13, 13}, {12, 5, 5, 5}};
   EXPECT_EQ(wanted(small, attrs_of(small)),
             (std::vector<Layout>{batch_layout, plain_layout, batch_layout}));
