@@ -208,7 +208,7 @@ class MaxPoolGrad : public PreparedKernel {
 
 Windows windows_of(const KernelUse& use, const KernelOperand& from, const KernelOperand& to) {
   Windows w{*image_planes(from, DType::f32), *image_planes(to, DType::f32), {}, {}, {}, {}};
-  const auto fill = [&](std::string_view name, int64_t (&values)[2], const int64_t (&missing)[2]) {
+  const auto fill = [&](std::string_view name, int64_t(&values)[2], const int64_t(&missing)[2]) {
     const auto& given = use.attrs.integers(name);
     for (size_t d = 0; d < 2; ++d) {
       values[d] = given.empty() ? missing[d] : given[given.size() == 1 ? 0 : d];

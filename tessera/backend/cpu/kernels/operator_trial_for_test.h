@@ -30,7 +30,7 @@ class OperatorTrial {
 
   // Results without a layout of their own are plain.
   OperatorTrial(std::string_view op_name, std::vector<TrialOperand> operands, Attrs attrs = {},
-              std::vector<Layout> results = {})
+                std::vector<Layout> results = {})
       : row_(op(op_name)),
         attrs_(completed(row_, std::move(attrs))),
         operands_(std::move(operands)) {
