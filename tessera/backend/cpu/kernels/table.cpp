@@ -35,7 +35,7 @@ KernelChoice reference_kernel(const OpDef& op) {
 KernelChoice choose_kernel(const KernelUse& use) {
   const auto disabled = disabled_kernels();
   for (const auto entries : {conv_entries(), matmul_entries(), max_pool_entries(),
-                             moments_entries(), softmax_entries()}) {
+                             moments_entries(), resample_entries(), softmax_entries()}) {
     for (const KernelEntry& entry : entries) {
       if (entry.op != use.op.name) continue;
       if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;

@@ -47,6 +47,7 @@ std::span<const KernelEntry> conv_entries();
 std::span<const KernelEntry> matmul_entries();
 std::span<const KernelEntry> max_pool_entries();
 std::span<const KernelEntry> moments_entries();
+std::span<const KernelEntry> resample_entries();
 std::span<const KernelEntry> softmax_entries();
 
 struct KernelChoice {
