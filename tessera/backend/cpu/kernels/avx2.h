@@ -39,4 +39,45 @@ TESSERA_AVX2 inline void store(float* x, __m256i mask, __m256 v) {
   }
 }
 
+// exp(x) for x <= 88, by the arithmetic of kernels/vector_math.h; 0 below -87. NaN stays NaN.
+TESSERA_AVX2 inline __m256 exp_of(__m256 x) {
+  const __m256 lowest = _mm256_set1_ps(-87.0F);
+  const __m256 inside = _mm256_max_ps(lowest, x);
+  const __m256 n = _mm256_round_ps(_mm256_mul_ps(inside, _mm256_set1_ps(1.44269504F)),
+                                   _MM_FROUND_TO_NEAREST_INT);
+  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752F), inside);  // ln 2 in two parts
+  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6F), r);
+  __m256 p = _mm256_set1_ps(1.0F / 5040);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 720));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 120));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 24));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0F / 6));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5F));
+  p = _mm256_fmadd_ps(_mm256_mul_ps(p, r), r, r);
+  const __m256i power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(power, 23));
+  const __m256 below = _mm256_cmp_ps(x, lowest, _CMP_LT_OQ);
+  return _mm256_andnot_ps(below, _mm256_fmadd_ps(scale, p, scale));
+}
+
+// log(x) of positive numbers that are neither infinite nor denormal. NaN stays NaN.
+TESSERA_AVX2 inline __m256 log_of(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i exponent =
+      _mm256_srai_epi32(_mm256_sub_epi32(bits, _mm256_castps_si256(_mm256_set1_ps(0.75F))), 23);
+  const __m256 m = _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(exponent, 23)));
+  const __m256 one = _mm256_set1_ps(1);
+  const __m256 z = _mm256_div_ps(_mm256_sub_ps(m, one), _mm256_add_ps(m, one));
+  const __m256 zz = _mm256_mul_ps(z, z);
+  __m256 p = _mm256_set1_ps(2.0F / 9);
+  p = _mm256_fmadd_ps(p, zz, _mm256_set1_ps(2.0F / 7));
+  p = _mm256_fmadd_ps(p, zz, _mm256_set1_ps(2.0F / 5));
+  p = _mm256_fmadd_ps(p, zz, _mm256_set1_ps(2.0F / 3));
+  p = _mm256_fmadd_ps(p, zz, _mm256_set1_ps(2));
+  const __m256 nan_if_nan = _mm256_sub_ps(x, x);
+  const __m256 whole =
+      _mm256_fmadd_ps(_mm256_cvtepi32_ps(exponent), _mm256_set1_ps(0.693147181F), nan_if_nan);
+  return _mm256_fmadd_ps(p, z, whole);
+}
+
 }  // namespace tessera::cpu::avx2

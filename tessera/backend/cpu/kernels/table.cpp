@@ -64,7 +64,12 @@ KernelWish kernel_wish(const KernelUse& use) {
 =======
 KernelChoice choose_kernel(const KernelUse& use) {
   const auto disabled = disabled_kernels();
+<<<<<<< HEAD
   for (const auto entries : {conv_entries(), matmul_entries(), update_entries()}) {
+=======
+  for (const auto entries : {conv_entries(), matmul_entries(), max_pool_entries(),
+                             moments_entries(), resample_entries(), softmax_entries()}) {
+>>>>>>> norm
     for (const KernelEntry& entry : entries) {
       if (entry.op != use.op.name) continue;
       if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;

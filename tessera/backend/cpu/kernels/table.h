@@ -52,10 +52,15 @@ std::span<const KernelEntry> matmul_entries();
 <<<<<<< HEAD
 std::span<const KernelEntry> max_pool_entries();
 std::span<const KernelEntry> moments_entries();
+<<<<<<< HEAD
 std::span<const KernelEntry> fused_entries();
 =======
 std::span<const KernelEntry> update_entries();
 >>>>>>> gemm
+=======
+std::span<const KernelEntry> resample_entries();
+std::span<const KernelEntry> softmax_entries();
+>>>>>>> norm
 
 struct KernelChoice {
   std::string name;

@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
+
+namespace tessera::cpu {
+namespace {
+
+struct Case {
+  Shape shape;
+  int64_t dim;
+};
+
+std::vector<Case> cases() {
+  return {{{3, 10}, 1},       {{4, 7, 64}, -1}, {{2, 1}, 1},         {{5, 3}, 0},
+          {{2, 3, 9, 31}, 1}, {{6, 1000}, 1},   {{2, 5, 40, 40}, 1}, {{1, 3}, 1}};
+}
+
+Attrs attrs_of(const Case& c) { return {{"dim", c.dim}}; }
+
+TEST(Softmax, AgreesWithTheReference) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(tessera::to_string(c.shape));
+    OperatorTrial("_softmax", {{c.shape, {}, -30, 30}}, attrs_of(c))
+        .expect_agrees("avx2_softmax", 3e-7);
+    OperatorTrial("_log_softmax", {{c.shape, {}, -5, 5}}, attrs_of(c))
+        .expect_agrees("avx2_log_softmax", 3e-7);
+  }
+}
+
+TEST(Softmax, GradientsAgreeWithTheReference) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(tessera::to_string(c.shape));
+    OperatorTrial("_softmax_backward_data", {{c.shape}, {c.shape, {}, 0, 1}}, attrs_of(c))
+        .expect_agrees("avx2_softmax_backward", 1e-6);
+    OperatorTrial("_log_softmax_backward_data", {{c.shape}, {c.shape, {}, -6, 0}}, attrs_of(c))
+        .expect_agrees("avx2_log_softmax_backward", 1e-6);
+  }
+}
+
+TEST(Softmax, MaskedElementsAreZeroAndNanSpreads) {
+  for (const int64_t dim : {1, 0}) {
+    OperatorTrial trial("_softmax", {{{12, 12}}}, {{"dim", dim}});
+    float* x = trial.values(0);
+    for (size_t i = 0; i < 12; ++i) x[i * 13] = -INFINITY;  // the diagonal
+    x[5] = NAN;
+    x[30] = INFINITY;
+    for (size_t i = 0; i < 12; ++i) x[84 + i] = -INFINITY;  // a row of nothing
+    trial.expect_agrees("avx2_softmax", 3e-7);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cpu
