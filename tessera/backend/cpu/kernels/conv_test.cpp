@@ -78,7 +78,6 @@ void expect_good(const KernelTrial& trial, const std::string& kernel, const Case
   EXPECT_EQ(trial.result(3), one) << kernel << ", " << c.name;
 }
 
-<<<<<<< HEAD
 TEST(Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
   const WithoutKernels others(before_plain);
   for (const Case& c : cases()) {
@@ -112,41 +111,14 @@ TEST(Conv, AgreesWithTheReferenceInTheChannelsLayout) {
 TEST(Conv, ReadsImagesOfAnyStrides) {
   const WithoutKernels others(before_onednn);
   const Case c{"channels last", {8, 6, 11, 12}, {9, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
-=======
-// Which kernels would come before oneDNN's is of no interest here.
-class Conv : public testing::Test {
- protected:
-  void SetUp() override { setenv("TESSERA_DISABLE_KERNELS", "few_channels", 1); }
-  void TearDown() override { unsetenv("TESSERA_DISABLE_KERNELS"); }
-};
-
-TEST_F(Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
-  for (const Case& c : cases()) expect_good(forward(c), "onednn_conv", c);
-}
-
-TEST_F(Conv, InputGradAgreesWithTheReferenceForAnyNumberOfThreads) {
-  for (const Case& c : cases()) expect_good(input_grad(c), "onednn_conv_input_grad", c);
-}
-
-TEST_F(Conv, WeightGradAgreesWithTheReferenceForAnyNumberOfThreads) {
-  for (const Case& c : cases()) expect_good(weight_grad(c), "onednn_conv_weight_grad", c);
-}
-
-TEST_F(Conv, ReadsImagesOfAnyStrides) {
-  const Case c{"channels last", {8, 6, 11, 12}, {8, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
->>>>>>> small
   const Geometry channels_last{c.input, {6 * 11 * 12, 1, 12 * 6, 6}, 0};
   const KernelTrial trial("conv", {channels_last, dense(c.weight), Geometry{}}, attrs_of(c));
   EXPECT_EQ(trial.kernel(), "onednn_conv");
   EXPECT_LT(trial.error(), 5e-6);
 }
 
-<<<<<<< HEAD
 TEST(Conv, BroadcastImagesGoToTheReference) {
   const WithoutKernels others(before_onednn);
-=======
-TEST_F(Conv, BroadcastImagesGoToTheReference) {
->>>>>>> small
   const Case c{"broadcast", {8, 6, 11, 12}, {8, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
   const Geometry broadcast{c.input, {0, 11 * 12, 12, 1}, 0};
   EXPECT_EQ(KernelTrial("conv", {broadcast, dense(c.weight), Geometry{}}, attrs_of(c)).kernel(),

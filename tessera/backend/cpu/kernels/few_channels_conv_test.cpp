@@ -49,16 +49,6 @@ Shape output_of(const Case& c) {
   return shape;
 }
 
-<<<<<<< HEAD:tessera/backend/cpu/kernels/batch8_conv_test.cpp
-BatchTrial forward(const Case& c) {
-  return {"conv",
-          {{c.input, batch_layout}, {c.weight}, {c.bias ? Shape{c.weight[0]} : Shape{}}},
-          attrs_of(c),
-          {batch_layout}};
-}
-
-BatchTrial input_grad(const Case& c, const Shape& grad) {
-=======
 std::vector<Case> plain_cases() {
   return {
       {"first of the small network", {1, 1, 28, 28}, {5, 1, 3, 3}},
@@ -77,37 +67,27 @@ std::vector<Case> plain_cases() {
   };
 }
 
-LayoutTrial forward(const Case& c, const Layout& layout = batch_layout) {
+BatchTrial forward(const Case& c, const Layout& layout = batch_layout) {
   return {"conv",
           {{c.input, layout}, {c.weight}, {c.bias ? Shape{c.weight[0]} : Shape{}}},
           attrs_of(c),
           {layout}};
 }
 
-LayoutTrial input_grad(const Case& c, const Shape& grad, const Layout& layout = batch_layout) {
->>>>>>> small:tessera/backend/cpu/kernels/few_channels_conv_test.cpp
+BatchTrial input_grad(const Case& c, const Shape& grad, const Layout& layout = batch_layout) {
   Attrs attrs = attrs_of(c);
   attrs.set("input_size", std::vector<int64_t>(c.input.begin() + 1, c.input.end()));
   return {"conv_input_grad", {{grad, layout}, {c.weight}}, attrs, {layout}};
 }
 
-<<<<<<< HEAD:tessera/backend/cpu/kernels/batch8_conv_test.cpp
-BatchTrial weight_grad(const Case& c, const Shape& grad) {
-=======
-LayoutTrial weight_grad(const Case& c, const Shape& grad, const Layout& layout = batch_layout) {
->>>>>>> small:tessera/backend/cpu/kernels/few_channels_conv_test.cpp
+BatchTrial weight_grad(const Case& c, const Shape& grad, const Layout& layout = batch_layout) {
   Attrs attrs = attrs_of(c);
   attrs.set("kernel_size", std::vector<int64_t>(c.weight.begin() + 2, c.weight.end()));
   return {"conv_weight_grad", {{grad, layout}, {c.input, layout}}, attrs, {}};
 }
 
-<<<<<<< HEAD:tessera/backend/cpu/kernels/batch8_conv_test.cpp
-void expect_good(const BatchTrial& trial, const Case& c) {
-  ASSERT_EQ(trial.kernel(), "batch8") << c.name;
-=======
-void expect_good(const LayoutTrial& trial, const Case& c, const std::string& kernel = "batch8") {
+void expect_good(const BatchTrial& trial, const Case& c, const std::string& kernel = "batch8") {
   ASSERT_EQ(trial.kernel(), kernel) << c.name;
->>>>>>> small:tessera/backend/cpu/kernels/few_channels_conv_test.cpp
   EXPECT_LT(trial.error(), 5e-6) << c.name;
   EXPECT_TRUE(trial.same_bits_for_any_threads()) << c.name;
 }
@@ -152,8 +132,8 @@ TEST_F(FewChannelsConv, EdgesStayApart) {
   const Case c{"a value that is none", {1, 1, 4, 11}, {2, 1, 3, 3}, {1, 1}, {1, 1}, false};
   std::vector<float> values(4 * 11, 1.0F);
   values[11] = NAN;  // the first of the second row
-  const LayoutTrial trial("conv", {{c.input, {}, DType::f32, values}, {c.weight}, {}}, attrs_of(c),
-                          {});
+  const BatchTrial trial("conv", {{c.input, {}, DType::f32, values}, {c.weight}, {}}, attrs_of(c),
+                         {});
   EXPECT_EQ(trial.kernel(), "few_channels");
   const auto result = trial.result(1)[0];
   for (size_t i = 0; i < result.size(); ++i) {

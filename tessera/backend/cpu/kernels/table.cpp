@@ -27,8 +27,18 @@ std::vector<std::string> disabled_kernels() {
 
 // The first that applies is taken: of two families with entries for one operator, the better first.
 constexpr std::span<const KernelEntry> (*families[])() = {
-    batch_entries, winograd_entries, conv_entries,    matmul_entries,
-    fused_entries, max_pool_entries, moments_entries,
+    // clang-format off
+    batch_entries,
+    winograd_entries,
+    conv_entries,
+    matmul_entries,
+    fused_entries,
+    max_pool_entries,
+    moments_entries,
+    resample_entries,
+    softmax_entries,
+    update_entries,
+    // clang-format on
 };
 
 // Those of an operator that are not turned off, in the order of preference.
@@ -52,7 +62,6 @@ KernelChoice reference_kernel(const OpDef& op) {
   return {"reference", std::make_shared<ReferenceKernel>(op.cpu)};
 }
 
-<<<<<<< HEAD
 KernelWish kernel_wish(const KernelUse& use) {
   for (const KernelEntry* entry : entries_of(use.op.name)) {
     if (entry->follows) return {{}, true};
@@ -61,20 +70,6 @@ KernelWish kernel_wish(const KernelUse& use) {
       if (!layouts.empty()) return {std::move(layouts), false};
     } else if (entry->applies(use)) {
       return {};
-=======
-KernelChoice choose_kernel(const KernelUse& use) {
-  const auto disabled = disabled_kernels();
-<<<<<<< HEAD
-  for (const auto entries : {conv_entries(), matmul_entries(), update_entries()}) {
-=======
-  for (const auto entries : {conv_entries(), matmul_entries(), max_pool_entries(),
-                             moments_entries(), resample_entries(), softmax_entries()}) {
->>>>>>> norm
-    for (const KernelEntry& entry : entries) {
-      if (entry.op != use.op.name) continue;
-      if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;
-      if (entry.applies(use)) return {std::string(entry.name), entry.prepare(use)};
->>>>>>> gemm
     }
   }
   return {};

@@ -49,18 +49,12 @@ std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> winograd_entries();
 std::span<const KernelEntry> conv_entries();
 std::span<const KernelEntry> matmul_entries();
-<<<<<<< HEAD
 std::span<const KernelEntry> max_pool_entries();
 std::span<const KernelEntry> moments_entries();
-<<<<<<< HEAD
 std::span<const KernelEntry> fused_entries();
-=======
-std::span<const KernelEntry> update_entries();
->>>>>>> gemm
-=======
 std::span<const KernelEntry> resample_entries();
 std::span<const KernelEntry> softmax_entries();
->>>>>>> norm
+std::span<const KernelEntry> update_entries();
 
 struct KernelChoice {
   std::string name;
