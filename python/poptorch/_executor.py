@@ -39,6 +39,10 @@ class PoplarExecutor:
         self._training = training
         self._input_structure = None
         self._output_structure = None
+        # Calls with nothing but tensors skip what others need; see __call__.
+        self._tensors_only = False
+        self._returns_tuple = False
+        self._signature = None
         # The core must not keep us alive: nobody could see that circle and free it.
         this = weakref.ref(self)
         self._core = poptorch_core.Executor(
@@ -58,11 +62,18 @@ class PoplarExecutor:
             result = self._traced(*args, **kwargs)
         outputs = []
         self._output_structure = _structure.flatten(result, outputs)
+        self._returns_tuple = _structure.is_tuple_of_tensors(self._output_structure)
         return outputs
+
+    def _signature_of_forward(self):
+        forward = self._traced.forward
+        if self._signature is None or self._signature[0] != forward:
+            self._signature = (forward, inspect.signature(forward))
+        return self._signature[1]
 
     def _bind(self, args, kwargs):
         """Arguments by the signature of forward, defaults filled in, as (structure, tensors)."""
-        signature = inspect.signature(self._traced.forward)
+        signature = self._signature_of_forward()
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -78,6 +89,8 @@ class PoplarExecutor:
         structure, tensors = self._bind(args, kwargs)
         if not self._core.isCompiled():
             self._input_structure = structure
+            positional, by_name = structure
+            self._tensors_only = not by_name and _structure.is_tuple_of_tensors(positional)
         elif not _structure.same(structure, self._input_structure):
             raise poptorch_core.Error(
                 f"the model was compiled for arguments {self._input_structure}, this call has "
@@ -87,7 +100,13 @@ class PoplarExecutor:
 
     def __call__(self, *args, **kwargs):
         """Run all micro-batches in the arguments; return what forward returns."""
-        results = self._core.run(self._prepared(args, kwargs))
+        results = None
+        if self._tensors_only and not kwargs:
+            results = self._core.run_tensors(args)
+        if results is None:
+            results = self._core.run(self._prepared(args, kwargs))
+        elif self._returns_tuple:
+            return results
         return _structure.rebuild(self._output_structure, iter(results))
 
     def compile(self, *args, **kwargs):

@@ -53,6 +53,11 @@ def rebuild(structure, tensors):
     return structure
 
 
+def is_tuple_of_tensors(structure) -> bool:
+    """True for a plain tuple with nothing but leaves in it."""
+    return type(structure) is tuple and all(item is _LEAF for item in structure)
+
+
 def same(a, b) -> bool:
     """True where two structures are equal, leaves and constants included."""
     if a is _LEAF or b is _LEAF:

@@ -4,7 +4,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 
-from . import _structure, poptorch_core
+from . import _native_batches, _structure, poptorch_core
 from ._async_accessor import AsynchronousDataAccessor
 from ._logging import logger
 from .enums import DataLoaderMode
@@ -161,6 +161,10 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None and not self._accessor.is_foreign():
             return iter(self._accessor)
         return super().__iter__()
+
+    def _get_iterator(self):
+        native = _native_batches.iterator_for(self)
+        return super()._get_iterator() if native is None else native
 
     def __getstate__(self):
         # A copy loads by itself; workers cannot be copied.

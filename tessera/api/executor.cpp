@@ -1,6 +1,7 @@
 #include "tessera/api/executor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 
 #include <chrono>
 #include <cstring>
@@ -20,12 +21,6 @@ namespace {
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-// The tensor as the program takes it: dense, on the host, no 64-bit types.
-at::Tensor as_device_sees_it(const at::Tensor& tensor) {
-  const DType dtype = narrowed(dtype_of(tensor.scalar_type()));
-  return tensor.detach().to(scalar_type_of(dtype)).contiguous();
 }
 
 // How many micro-batches' values are in dimension 0.
@@ -172,16 +167,13 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
   executable_ = tessera::compile(std::move(captured.graph), compile_options);
   progress(100);
 
-  inputs_.clear();
-  for (const auto& [name, tensor] : inputs) {
-    inputs_.push_back({name, tensor.scalar_type(), shape_of(tensor)});
-  }
   weights_ = std::move(captured.states);
   outputs_ = std::move(captured.outputs);
   changed_inputs_ = std::move(captured.changed_inputs);
   host_weights_.clear();
   for (const BoundState& weight : weights_) host_weights_.push_back(host_weight(weight.host));
   sent_versions_.assign(weights_.size(), 0);
+  prepare_calls(inputs);
   host_calls_.clear();
   for (const auto& [overload, nodes] : host_calls(executable_->graph())) {
     host_calls_.push_back({overload, nodes});
@@ -223,14 +215,14 @@ std::vector<HostCall> Executor::hostCalls() const {
   return calls;
 }
 
-void Executor::check_inputs(const std::vector<NamedTensor>& inputs) const {
+void Executor::check_inputs(c10::ArrayRef<at::Tensor> inputs) const {
   check(inputs.size() == inputs_.size(),
         "the model was compiled for {} input tensors, this call has {}; call destroy() or wrap the "
         "model again to compile it for other inputs",
         inputs_.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& tensor = inputs[i].tensor;
-    check(tensor.scalar_type() == inputs_[i].type && shape_of(tensor) == inputs_[i].shape,
+    const at::Tensor& tensor = inputs[i];
+    check(tensor.scalar_type() == inputs_[i].type && tensor.sizes() == inputs_[i].shape,
           "input '{}' is {}, but the model was compiled for {}; call destroy() or wrap the model "
           "again to compile it for other inputs",
           inputs_[i].name, described(tensor.scalar_type(), shape_of(tensor)),
@@ -238,47 +230,71 @@ void Executor::check_inputs(const std::vector<NamedTensor>& inputs) const {
   }
 }
 
-std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
-  const std::lock_guard lock(mutex_);
-  if (!isCompiled()) compile(inputs);
-  if (!isAttachedToDevice()) attachToDevice();
-  check_inputs(inputs);
-  fetch_newer_weights();
-
-  RunRequest request;
-  request.poll = model_.poll;
-  request.device_iterations = options_.device_iterations();
-  request.gradient_accumulation = options_.Training().gradient_accumulation();
-  std::vector<at::Tensor> staged;  // keeps converted inputs alive
-  for (const auto& input : inputs) {
-    staged.push_back(as_device_sees_it(input.tensor));
-    request.inputs.push_back(bytes_of(staged.back()).data());
+// What all calls have in common.
+void Executor::prepare_calls(const std::vector<NamedTensor>& inputs) {
+  inputs_.clear();
+  for (const auto& [name, tensor] : inputs) {
+    inputs_.push_back({name, tensor.scalar_type(), shape_of(tensor), {}});
   }
+  request_ = {};
+  request_.poll = model_.poll;
+  request_.device_iterations = options_.device_iterations();
+  request_.gradient_accumulation = options_.Training().gradient_accumulation();
+  request_.inputs.resize(inputs_.size());
+  results_.clear();
   // What forward returned comes in the user's mode; inputs that forward changed come back whole.
-  std::vector<at::Tensor> results;
-  const auto& types = executable_->outputs();
-  for (size_t i = 0; i < types.size(); ++i) {
+  for (size_t i = 0; i < executable_->outputs().size(); ++i) {
+    const TensorType& type = executable_->outputs()[i].type;
     RequestedOutput output{nullptr, output_mode(), options_.output_return_period()};
     for (const ChangedInput& changed : changed_inputs_) {
       if (changed.graph_output == i) output.mode = OutputMode::all;
     }
-    const int64_t kept = outputs_kept(output.mode, output.period, request.device_iterations,
-                                      request.gradient_accumulation);
-    results.push_back(at::empty(stacked(types[i].type.shape, kept),
-                                at::TensorOptions(scalar_type_of(types[i].type.dtype))));
-    output.data = bytes_of(results.back()).data();
-    request.outputs.push_back(output);
+    const int64_t kept = outputs_kept(output.mode, output.period, request_.device_iterations,
+                                      request_.gradient_accumulation);
+    request_.outputs.push_back(output);
+    results_.push_back({scalar_type_of(type.dtype), stacked(type.shape, kept)});
+  }
+}
+
+std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
+  const std::lock_guard lock(mutex_);
+  if (!isCompiled()) compile(inputs);
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& input : inputs) tensors.push_back(input.tensor);
+  return run_compiled(tensors);
+}
+
+std::optional<std::vector<at::Tensor>> Executor::run_again(c10::ArrayRef<at::Tensor> inputs) {
+  const std::lock_guard lock(mutex_);
+  if (!isCompiled() || inputs.size() != inputs_.size()) return std::nullopt;
+  return run_compiled(inputs);
+}
+
+std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs) {
+  if (!isAttachedToDevice()) attachToDevice();
+  check_inputs(inputs);
+  fetch_newer_weights();
+
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    request_.inputs[i] = inputs_[i].stage.read(inputs[i]);
+  }
+  std::vector<at::Tensor> results;
+  results.reserve(results_.size());
+  for (size_t i = 0; i < results_.size(); ++i) {
+    results.push_back(at::detail::empty_cpu(results_[i].shape, results_[i].type));
+    request_.outputs[i].data = bytes_of(results.back()).data();
   }
   if (purpose_ == Purpose::training) mark_host_outdated();
-  session_->run(request);
+  session_->run(request_);
   rng_ = session_->rng();
 
-  const at::NoGradGuard no_grad;
   for (const ChangedInput& changed : changed_inputs_) {
-    at::Tensor target = inputs[changed.input].tensor;
+    const at::NoGradGuard no_grad;
+    at::Tensor target = inputs[changed.input];
     target.copy_(results[changed.graph_output].reshape(target.sizes()));
   }
   std::vector<at::Tensor> returned;
+  returned.reserve(outputs_.size());
   for (const CapturedOutput& output : outputs_) {
     returned.push_back(output.graph_output < 0 ? output.constant
                                                : results[static_cast<size_t>(output.graph_output)]);
@@ -330,6 +346,7 @@ void Executor::destroy() {
   outputs_.clear();
   changed_inputs_.clear();
   inputs_.clear();
+  results_.clear();
 }
 
 // What exists only on the device: the optimiser's state.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/api/host_weights.h"
+#include "tessera/api/input_stage.h"
 #include "tessera/api/optimizer.h"
 #include "tessera/api/options.h"
 #include "tessera/runtime/session.h"
@@ -53,6 +54,10 @@ class Executor : private WeightHolder {
   // One call: all micro-batches, in the layout of the data loader. Returns what forward returned.
   std::vector<at::Tensor> run(const std::vector<NamedTensor>& inputs);
 
+  // The same for a compiled program, without names and with little around the step itself. Nothing
+  // happens, and nothing is returned, where it was not compiled or for another number of inputs.
+  std::optional<std::vector<at::Tensor>> run_again(c10::ArrayRef<at::Tensor> inputs);
+
   // Compiles for these inputs. A second time it warns and does nothing.
   void compile(const std::vector<NamedTensor>& inputs);
 
@@ -84,6 +89,11 @@ class Executor : private WeightHolder {
     std::string name;
     at::ScalarType type;
     Shape shape;
+    InputStage stage;
+  };
+  struct Result {
+    at::ScalarType type;
+    Shape shape;
   };
   struct SavedState {
     size_t index;
@@ -92,7 +102,9 @@ class Executor : private WeightHolder {
 
   void write_weights_to_host() override { copyWeightsToHost(); }
   void check_compiled() const;
-  void check_inputs(const std::vector<NamedTensor>& inputs) const;
+  void check_inputs(c10::ArrayRef<at::Tensor> inputs) const;
+  void prepare_calls(const std::vector<NamedTensor>& inputs);
+  std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs);
   std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
   void add_update(Capture& capture) const;
   void send_hyperparameters();
@@ -112,6 +124,8 @@ class Executor : private WeightHolder {
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
   std::vector<Input> inputs_;
+  std::vector<Result> results_;  // per output of the executable
+  RunRequest request_;           // made at compile time; a call only puts its memory in
   std::vector<HostCall> host_calls_;
   std::vector<BoundState> weights_;  // the executable's first states
   std::vector<std::shared_ptr<HostWeight>> host_weights_;

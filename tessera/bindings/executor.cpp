@@ -1,7 +1,9 @@
 #include "tessera/api/executor.h"
 
+#include <c10/util/SmallVector.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "tessera/api/data_loader.h"
@@ -62,6 +64,27 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
           .poll = &raise_pending_signal};
 }
 
+// A call with nothing but tensors, as it is made thousands of times a second. None where it is not
+// of that kind, or the program is not compiled for it.
+py::object run_tensors(Executor& executor, const py::tuple& args) {
+  c10::SmallVector<at::Tensor, 4> inputs;
+  for (const py::handle arg : args) {
+    if (!THPVariable_Check(arg.ptr())) return py::none();
+    inputs.push_back(THPVariable_Unpack(arg.ptr()));
+  }
+  std::optional<std::vector<at::Tensor>> results;
+  {
+    const py::gil_scoped_release release;
+    results = executor.run_again(inputs);
+  }
+  if (!results) return py::none();
+  py::tuple returned(results->size());
+  for (size_t i = 0; i < results->size(); ++i) {
+    PyTuple_SET_ITEM(returned.ptr(), i, THPVariable_Wrap(std::move((*results)[i])));
+  }
+  return returned;
+}
+
 // A Python optimiser: its kind, the parameters and numbers of each group, the greatest norm of the
 // gradients.
 using PyGroup = std::pair<std::vector<at::Tensor>, std::map<std::string, double>>;
@@ -97,6 +120,7 @@ void bind_executor(py::module_& module) {
           "run",
           [](Executor& self, const PyNamed& inputs) { return self.run(named_tensors(inputs)); },
           Released())
+      .def("run_tensors", &run_tensors)
       .def(
           "compile",
           [](Executor& self, const PyNamed& inputs) { self.compile(named_tensors(inputs)); },

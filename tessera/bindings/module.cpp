@@ -6,4 +6,5 @@ PYBIND11_MODULE(poptorch_core, module) {
   tessera::bind_errors(module);
   tessera::bind_options(module);
   tessera::bind_executor(module);
+  tessera::bind_batches(module);
 }

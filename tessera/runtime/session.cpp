@@ -62,7 +62,7 @@ void Session::set_hyperparameter(size_t index, double value) {
 
 void Session::run(const RunRequest& request) {
   check_request(request);
-  engine_.set_poll(request.poll);
+  engine_.set_poll(request.poll ? &request.poll : nullptr);
   try {
     for (int64_t iteration = 0; iteration < request.device_iterations; ++iteration) {
       for (int64_t step = 0; step < request.gradient_accumulation; ++step) {

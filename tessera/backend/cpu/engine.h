@@ -5,7 +5,6 @@
 // after it have not, and the engine can run again.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -38,8 +37,8 @@ class Engine {
   // Where the next micro-batches find a data input. It is never written.
   void set_data_input(size_t index, const std::byte* data);
 
-  // Called between kernels, a few times a second; what it throws stops the phase.
-  void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
+  // Called between kernels, a few times a second; what it throws stops the phase. None when null.
+  void set_poll(const std::function<void()>* poll) { poll_ = poll; }
 
   // Records the calls that run from now on; null for none.
   void set_timeline(Timeline* timeline);
@@ -75,9 +74,9 @@ class Engine {
   std::vector<BoundCall> calls_;
   std::vector<TensorView> outputs_;
   std::vector<HostCallTime> host_calls_;  // in the order of the plan
-  std::function<void()> poll_;
+  const std::function<void()>* poll_ = nullptr;
+  int64_t last_poll_ = 0;  // in milliseconds
   Timeline* timeline_ = nullptr;
-  std::chrono::steady_clock::time_point last_poll_;
   struct DataView {
     TensorView* view;
     int64_t byte_offset;

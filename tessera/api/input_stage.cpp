@@ -1,0 +1,53 @@
+#include "tessera/api/input_stage.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+
+#include "tessera/torch/convert.h"
+
+namespace tessera {
+namespace {
+
+// Its elements lie one after the other, as they are.
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous() &&
+         !tensor.is_neg();
+}
+
+const std::byte* data_of(const at::Tensor& tensor) {
+  return static_cast<const std::byte*>(tensor.data_ptr());
+}
+
+}  // namespace
+
+at::Tensor as_device_sees_it(const at::Tensor& tensor) {
+  const DType dtype = narrowed(dtype_of(tensor.scalar_type()));
+  return tensor.detach().to(scalar_type_of(dtype)).contiguous();
+}
+
+const std::byte* InputStage::read(const at::Tensor& tensor) {
+  if (is_dense(tensor)) {
+    const at::ScalarType type = tensor.scalar_type();
+    if (type == at::kLong) return convert<int64_t, int32_t>(tensor);
+    if (type == at::kDouble) return convert<double, float>(tensor);
+    if (const DType dtype = dtype_of(type); narrowed(dtype) == dtype) return data_of(tensor);
+  }
+  kept_ = as_device_sees_it(tensor);
+  return data_of(kept_);
+}
+
+template <typename From, typename To>
+const std::byte* InputStage::convert(const at::Tensor& tensor) {
+  constexpr at::ScalarType type = c10::CppTypeToScalarType<To>::value;
+  if (!converted_.defined() || converted_.scalar_type() != type ||
+      converted_.numel() != tensor.numel()) {
+    converted_ = at::detail::empty_cpu({tensor.numel()}, type);
+  }
+  const auto* from = tensor.data_ptr<From>();
+  auto* to = converted_.data_ptr<To>();
+  const int64_t count = tensor.numel();
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
+  return data_of(converted_);
+}
+
+}  // namespace tessera

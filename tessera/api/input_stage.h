@@ -1,0 +1,27 @@
+// Brings a tensor of the user into the form a program reads: dense, on the host, no 64-bit types.
+// What has that form already is read where it lies.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+
+namespace tessera {
+
+at::Tensor as_device_sees_it(const at::Tensor& tensor);
+
+// For one input of a program; it keeps the memory of its conversions from call to call.
+class InputStage {
+ public:
+  // Valid until the next read, while the tensor is.
+  const std::byte* read(const at::Tensor& tensor);
+
+ private:
+  template <typename From, typename To>
+  const std::byte* convert(const at::Tensor& tensor);
+
+  at::Tensor converted_;  // memory of our own, used again
+  at::Tensor kept_;       // what PyTorch made of the last tensor; perhaps a view of it
+};
+
+}  // namespace tessera
