@@ -51,7 +51,7 @@ void expect_no_live_overlap(const Plan& plan) {
 
 // Both sides with reference kernels, so that bits can be compared.
 struct ReferenceKernelsOnly {
-  ReferenceKernelsOnly() { setenv("TESSERA_DISABLE_KERNELS", "onednn_matmul", 1); }
+  ReferenceKernelsOnly() { setenv("TESSERA_DISABLE_KERNELS", "packed, onednn_matmul", 1); }
   ~ReferenceKernelsOnly() { unsetenv("TESSERA_DISABLE_KERNELS"); }
 };
 
