@@ -53,7 +53,7 @@ void expect_no_live_overlap(const Plan& plan) {
 
 // Both sides with reference kernels, so that bits can be compared.
 struct ReferenceKernelsOnly {
-  WithoutKernels others{"packed,onednn_matmul,generated"};
+  WithoutKernels others{"packed,onednn_matmul,generated,avx2"};
 };
 
 // Runs the plan and the plain interpretation side by side and expects the same bits everywhere.
