@@ -21,7 +21,7 @@ double winograd_cycles(const WinogradShape& s, int64_t tile) {
   const double gemm = tiles * elements * products / (multiply_adds_per_cycle * 0.9);
   // A vector of eight channels of a tile, there and back, and of the weights.
   const double transforms = tiles * elements * static_cast<double>(s.in + s.out) / 8 * 3.5;
-  const double weights = elements * products / 8 * 3.5;
+  const double weights = elements * products / 8 * 7;
   return gemm + transforms + weights;
 }
 

@@ -83,23 +83,28 @@ int64_t WinogradImages::workspace_bytes() const {
 // begin to end.
 void WinogradImages::transform_weights(const Operands& o, int64_t column_block, int64_t begin,
                                        int64_t end, float* u) const {
-  constexpr int64_t tap = lanes * lanes, taps = 9 * tap;
-  const int64_t width = columns(column_block);
-  alignas(64) float turned[taps];
-  for (int64_t column = 0; column < width / lanes; ++column) {
-    const int64_t to = column_block * (block_columns / lanes) + column;
-    for (int64_t from = begin; from < end; ++from) {
-      const float* weights = o.weights;
+  constexpr int64_t tap = lanes * lanes, taps = 9 * tap, most_vectors = block_columns / lanes;
+  const int64_t width = columns(column_block), vectors = width / lanes;
+  alignas(64) float turned[most_vectors][taps];
+  for (int64_t from = begin; from < end; ++from) {
+    const float* weights[most_vectors] = {};
+    for (int64_t vector = 0; vector < vectors; ++vector) {
+      const int64_t to = column_block * most_vectors + vector;
       if (direction_ == Direction::forward) {
-        weights += (to * (shape_.in / lanes) + from) * taps;
-      } else {
-        weights += (from * (shape_.out / lanes) + to) * taps;
-        for (int64_t i = 0; i < 9; ++i) transpose_8x8(weights + (8 - i) * tap, turned + i * tap);
-        weights = turned;
+        weights[vector] = o.weights + (to * (shape_.in / lanes) + from) * taps;
+        continue;
       }
-      for (int64_t i = 0; i < lanes; ++i) {
-        transform_.weight(weights + i * lanes, tap, u + (from * lanes + i) * width + column * lanes,
-                          u_stride_);
+      const float* given = o.weights + (from * (shape_.out / lanes) + to) * taps;
+      for (int64_t i = 0; i < 9; ++i) {
+        transpose_8x8(given + (8 - i) * tap, turned[vector] + i * tap);
+      }
+      weights[vector] = turned[vector];
+    }
+    // Whole cache lines of U are written one after the other.
+    for (int64_t i = 0; i < lanes; ++i) {
+      for (int64_t vector = 0; vector < vectors; ++vector) {
+        transform_.weight(weights[vector] + i * lanes, tap,
+                          u + (from * lanes + i) * width + vector * lanes, u_stride_);
       }
     }
   }
