@@ -69,40 +69,66 @@ Mix mix_of(const Taps& taps, int64_t from, bool backward) {
   return mix_of(lists);
 }
 
-// out = sum over taps of weight * row of x
-TESSERA_AVX2 void mix_rows(const Mix& mix, int64_t row, const float* x, int64_t length,
+// Adds `taps` rows of x with their weights to `out`, or puts them there.
+template <int taps>
+TESSERA_AVX2 void add_rows(const float* const* x, const float* weights, bool first, int64_t length,
                            float* out) {
-  for (int64_t i = 0; i < length; i += lanes) {
-    const __m256i mask = mask_of(length - i);
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t tap = 0; tap < mix.most; ++tap) {
-      const auto place = static_cast<size_t>(mix.place(tap, row));
-      if (mix.weight[place] == 0) continue;
-      const __m256 value = _mm256_maskload_ps(x + mix.at[place] * length + i, mask);
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(mix.weight[place]), value, sum);
+  const int64_t whole = length / lanes * lanes;
+  __m256 weight[taps];
+  for (int k = 0; k < taps; ++k) weight[k] = _mm256_set1_ps(weights[k]);
+  for (int64_t i = 0; i < whole; i += lanes) {
+    __m256 sum = first ? _mm256_setzero_ps() : _mm256_loadu_ps(out + i);
+    for (int k = 0; k < taps; ++k) sum = _mm256_fmadd_ps(weight[k], _mm256_loadu_ps(x[k] + i), sum);
+    _mm256_storeu_ps(out + i, sum);
+  }
+  if (whole == length) return;
+  const __m256i mask = mask_of(length - whole);
+  __m256 sum = first ? _mm256_setzero_ps() : _mm256_maskload_ps(out + whole, mask);
+  for (int k = 0; k < taps; ++k) {
+    sum = _mm256_fmadd_ps(weight[k], _mm256_maskload_ps(x[k] + whole, mask), sum);
+  }
+  _mm256_maskstore_ps(out + whole, mask, sum);
+}
+
+// out = sum over taps of weight * row of x, two at a time.
+void mix_rows(const Mix& mix, int64_t row, const float* x, int64_t length, float* out) {
+  for (int64_t tap = 0; tap < mix.most; tap += 2) {
+    const float* rows[2] = {};
+    float weights[2] = {};
+    const int64_t count = std::min<int64_t>(2, mix.most - tap);
+    for (int64_t k = 0; k < count; ++k) {
+      const auto place = static_cast<size_t>(mix.place(tap + k, row));
+      rows[k] = x + mix.at[place] * length;
+      weights[k] = mix.weight[place];
     }
-    _mm256_maskstore_ps(out + i, mask, sum);
+    if (count == 2) {
+      add_rows<2>(rows, weights, tap == 0, length, out);
+    } else {
+      add_rows<1>(rows, weights, tap == 0, length, out);
+    }
   }
 }
 
 TESSERA_AVX2 void mix_grouped_columns(const Mix& mix, const float* x, float* out) {
-  for (int64_t column = 0; column < mix.size; ++column) {
+  const int32_t* at = mix.at.data();
+  const float* weight = mix.weight.data();
+  const int64_t size = mix.size, end = mix.size * mix.most;
+  for (int64_t column = 0; column < size; ++column) {
     __m256 sum = _mm256_setzero_ps();
-    for (int64_t tap = 0; tap < mix.most; ++tap) {
-      const auto place = static_cast<size_t>(mix.place(tap, column));
-      const __m256 value = _mm256_loadu_ps(x + mix.at[place] * lanes);
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(mix.weight[place]), value, sum);
+    for (int64_t place = column; place < end; place += size) {
+      const __m256 value = _mm256_loadu_ps(x + int64_t{at[place]} * lanes);
+      sum = _mm256_fmadd_ps(_mm256_set1_ps(weight[place]), value, sum);
     }
     _mm256_storeu_ps(out + column * lanes, sum);
   }
 }
 
 TESSERA_AVX2 void mix_plain_columns(const Mix& mix, const float* x, float* out) {
-  for (int64_t column = 0; column < mix.size; column += lanes) {
-    const __m256i mask = mask_of(mix.size - column);
+  const int64_t size = mix.size, end = mix.size * mix.most;
+  for (int64_t column = 0; column < size; column += lanes) {
+    const __m256i mask = mask_of(size - column);
     __m256 sum = _mm256_setzero_ps();
-    for (int64_t tap = 0; tap < mix.most; ++tap) {
-      const int64_t place = mix.place(tap, column);
+    for (int64_t place = column; place < end; place += size) {
       const __m256i at = _mm256_maskload_epi32(mix.at.data() + place, mask);
       const __m256 weight = _mm256_maskload_ps(mix.weight.data() + place, mask);
       sum = _mm256_fmadd_ps(weight, _mm256_i32gather_ps(x, at, 4), sum);
