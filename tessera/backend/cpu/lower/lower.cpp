@@ -6,6 +6,7 @@
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
+#include "tessera/backend/cpu/lower/recompute.h"
 #include "tessera/backend/cpu/lower/schedule.h"
 #include "tessera/backend/cpu/lower/split_norms.h"
 #include "tessera/backend/cpu/lower/states.h"
@@ -25,6 +26,8 @@ Graph rewritten(Graph graph, const LowerOptions& options) {
   // Norms first: what they are made of is then fused with what stands around them.
   if (enabled(options, "split_norms")) graph = split_norms(graph);
   if (enabled(options, fuse_elementwise_name)) graph = fuse_elementwise(graph);
+  // After fusion: what is made again is then one pass.
+  if (enabled(options, recompute_name)) graph = recompute_cheap_values(graph);
   return graph;
 }
 
