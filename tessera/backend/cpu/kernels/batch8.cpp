@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include "tessera/backend/cpu/kernels/batch8_matmul.h"
 #include "tessera/backend/cpu/kernels/batch8_norm.h"
 #include "tessera/backend/cpu/kernels/batch8_pool.h"
 #include "tessera/backend/cpu/kernels/few_channels_conv.h"
@@ -26,8 +27,8 @@ __attribute__((target("avx2,fma"))) void add_up_lanes(const float* vectors, int6
 std::span<const KernelEntry> batch_entries() {
   static const std::vector<KernelEntry> entries = [] {
     std::vector<KernelEntry> all;
-    for (const auto& family :
-         {few_channels_conv_entries(), batch8_pool_entries(), batch8_norm_entries()}) {
+    for (const auto& family : {few_channels_conv_entries(), batch8_pool_entries(),
+                               batch8_norm_entries(), batch8_matmul_entries()}) {
       all.insert(all.end(), family.begin(), family.end());
     }
     return all;

@@ -98,14 +98,12 @@ __attribute__((target("avx2,fma"))) void pool_plane(const Pooling& p, const floa
 
 __attribute__((target("avx2,fma"))) void pool_pairs(const Pooling& p, const float* from, float* to,
                                                     int32_t* indices) {
-  const __m256 lowest = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
   for (int64_t i = 0; i < p.y.places; ++i) {
     for (int64_t j = 0; j < p.x.places; ++j, to += lanes, indices += lanes) {
       const int64_t at = 2 * i * p.x.field + 2 * j;
       const float* window = from + at * lanes;
       const float* below = window + p.x.field * lanes;
-      Maximum best{lowest, _mm256_set1_epi32(static_cast<int>(at))};
-      best.meet(_mm256_loadu_ps(window), at);
+      Maximum best{_mm256_loadu_ps(window), _mm256_set1_epi32(static_cast<int>(at))};
       best.meet(_mm256_loadu_ps(window + lanes), at + 1);
       best.meet(_mm256_loadu_ps(below), at + p.x.field);
       best.meet(_mm256_loadu_ps(below + lanes), at + p.x.field + 1);
@@ -119,8 +117,7 @@ __attribute__((target("avx2,fma"))) void pool_pairs(const Pooling& p, const floa
 __attribute__((target("avx2,fma"))) bool spread_in_windows(const Pooling& p, const float* grad,
                                                            const int32_t* indices, float* to) {
   const bool overlap = p.y.overlap() || p.x.overlap();
-  const bool covered = p.pairs() && 2 * p.y.places == p.y.field && 2 * p.x.places == p.x.field;
-  if (!covered) std::fill(to, to + p.field() * lanes, 0.0F);
+  std::fill(to, to + p.field() * lanes, 0.0F);
   __m256i all = _mm256_set1_epi32(-1);
   for (int64_t i = 0; i < p.y.places; ++i) {
     for (int64_t j = 0; j < p.x.places; ++j, grad += lanes, indices += lanes) {
@@ -136,6 +133,29 @@ __attribute__((target("avx2,fma"))) bool spread_in_windows(const Pooling& p, con
           _mm256_storeu_ps(target, overlap ? _mm256_add_ps(_mm256_loadu_ps(target), share) : share);
           found = _mm256_or_si256(found, here);
         }
+      }
+      all = _mm256_and_si256(all, found);
+    }
+  }
+  return _mm256_movemask_epi8(all) == -1;
+}
+
+__attribute__((target("avx2,fma"))) bool spread_in_pairs(const Pooling& p, const float* grad,
+                                                         const int32_t* indices, float* to) {
+  if (2 * p.y.places < p.y.field || 2 * p.x.places < p.x.field) {
+    std::fill(to, to + p.field() * lanes, 0.0F);
+  }
+  __m256i all = _mm256_set1_epi32(-1);
+  for (int64_t i = 0; i < p.y.places; ++i) {
+    for (int64_t j = 0; j < p.x.places; ++j, grad += lanes, indices += lanes) {
+      const int64_t first = 2 * i * p.x.field + 2 * j;
+      const __m256 value = _mm256_loadu_ps(grad);
+      const __m256i place = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices));
+      __m256i found = _mm256_setzero_si256();
+      for (const int64_t at : {first, first + 1, first + p.x.field, first + p.x.field + 1}) {
+        const __m256i here = _mm256_cmpeq_epi32(place, _mm256_set1_epi32(static_cast<int>(at)));
+        _mm256_storeu_ps(to + at * lanes, _mm256_and_ps(value, _mm256_castsi256_ps(here)));
+        found = _mm256_or_si256(found, here);
       }
       all = _mm256_and_si256(all, found);
     }
@@ -174,11 +194,12 @@ class Batch8MaxPoolBackward : public PreparedKernel {
   explicit Batch8MaxPoolBackward(const Pooling& pooling) : pooling_(pooling) {}
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
+    const auto spread = pooling_.pairs() ? spread_in_pairs : spread_in_windows;
     for_each_plane(pooling_, call.pool, [&](int64_t plane) {
       const auto* grad = call.inputs[0].as<const float>() + plane * pooling_.places() * lanes;
       const auto* indices = call.inputs[2].as<const int32_t>() + plane * pooling_.places() * lanes;
       auto* to = call.outputs[0].as<float>() + plane * pooling_.field() * lanes;
-      if (!spread_in_windows(pooling_, grad, indices, to)) {
+      if (!spread(pooling_, grad, indices, to)) {
         spread_anywhere(pooling_, grad, indices, to);
       }
     });

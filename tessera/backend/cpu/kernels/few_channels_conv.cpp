@@ -10,7 +10,7 @@
 
 #include "tessera/backend/cpu/kernels/batch8.h"
 #include "tessera/backend/cpu/kernels/window_grad_code.h"
-#include "tessera/backend/cpu/kernels/window_sums_code.h"
+#include "tessera/backend/cpu/kernels/window_sums_kernel.h"
 #include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
@@ -140,67 +140,6 @@ std::vector<Layout> wants(const KernelUse& use) {
   layouts[roles.input] = layouts[roles.output] = batch_layout;
   return layouts;
 }
-
-// The convolution itself, and its gradient by the input.
-class WindowSumsKernel : public PreparedKernel {
- public:
-  WindowSumsKernel(const WindowSums& sums, int64_t images)
-      : sums_(sums),
-        images_(images),
-        blocks_(window_channel_blocks(sums)),
-        rows_(window_rows(sums)) {
-    for (const int64_t channels : blocks_) {
-      auto& code = codes_[channels];
-      if (!code) code = std::make_unique<WindowSumsCode>(sums, channels);
-    }
-    first_channel_.resize(blocks_.size());
-    std::exclusive_scan(blocks_.begin(), blocks_.end(), first_channel_.begin(), int64_t{0});
-    const auto count = static_cast<int64_t>(blocks_.size());
-    const int64_t affordable = sums.multiply_adds() / count / least_piece_products;
-    const int64_t wanted = (wanted_pieces + images * count - 1) / (images * count);
-    row_pieces_ = std::clamp<int64_t>(std::max(wanted, cache_pieces()), 1,
-                                      std::clamp<int64_t>(affordable, 1, sums.y.result));
-  }
-
-  void run(const KernelCall& call, std::span<std::byte>) const override {
-    const auto* source = call.inputs[0].as<const float>();
-    const auto* weight = call.inputs[1].as<const float>();
-    const auto* bias = sums_.bias ? call.inputs[2].as<const float>() : nullptr;
-    auto* result = call.outputs[0].as<float>();
-    const auto blocks = static_cast<int64_t>(blocks_.size());
-    const int64_t floats = sums_.lanes.pixel_bytes() / int64_t{sizeof(float)};
-    const int64_t image = sums_.source_channels * sums_.y.source * sums_.x.source * floats;
-    const int64_t plane = sums_.y.result * sums_.x.result * floats;
-    call.pool.run(images_ * row_pieces_ * blocks, [&](int64_t piece) {
-      const auto block = static_cast<size_t>(piece % blocks);
-      const int64_t part = piece / blocks % row_pieces_;
-      const int64_t at = piece / blocks / row_pieces_;
-      const int64_t channel = first_channel_[block];
-      const int64_t rows = sums_.y.result;
-      (*codes_.at(blocks_[block]))(
-          {source + at * image, weight + channel * sums_.result_channel_stride,
-           bias ? bias + channel : nullptr, result + (at * sums_.result_channels + channel) * plane,
-           rows_.data() + rows * part / row_pieces_,
-           rows_.data() + rows * (part + 1) / row_pieces_});
-    });
-  }
-
- private:
-  // So many that the rows of a piece stay in the cache of a core for all blocks of channels.
-  int64_t cache_pieces() const {
-    constexpr int64_t cached_bytes = 256 << 10;
-    const int64_t bytes =
-        sums_.source_channels * sums_.y.source * sums_.x.source * sums_.lanes.pixel_bytes();
-    return bytes / cached_bytes;
-  }
-
-  WindowSums sums_;
-  int64_t images_;
-  std::vector<int64_t> blocks_, first_channel_;
-  std::vector<WindowRow> rows_;
-  std::map<int64_t, std::unique_ptr<WindowSumsCode>> codes_;  // by the channels of a block
-  int64_t row_pieces_ = 1;
-};
 
 std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
   const Conv2d conv = conv_of(use);

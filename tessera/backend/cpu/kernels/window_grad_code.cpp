@@ -59,17 +59,20 @@ WindowGradBlocks window_grad_blocks(int64_t output_channels, int64_t kernel_widt
 
 // Neighbouring vectors of the gradient that are taken in one go, as in WindowSumsCode.
 struct WindowGradCode::Tile {
-  int64_t vectors = 0, begin = 0, first_source = 0;
+  int64_t vectors = 0, first_pixel = 0, first_source = 0;
   std::vector<WindowMeeting> met;  // [vector][element], relative to first_source
-  std::vector<uint32_t> inside;    // [vector]
-  int64_t repeats = 1, source_step = 0;
+  std::vector<int64_t> pixels;     // [vector] the first of each, relative to first_pixel
+  std::vector<uint32_t> fresh;     // [vector]
+  int64_t repeats = 1, pixel_step = 0, source_step = 0;
 
-  Tile(const WindowGrad& grad, int64_t begin_vector, int64_t vector_count, int64_t first,
-       int64_t count)
-      : vectors(vector_count), begin(begin_vector) {
+  Tile(const WindowGrad& grad, int64_t begin, int64_t vector_count, int64_t first, int64_t count)
+      : vectors(vector_count),
+        first_pixel(grad.lanes.first(begin, grad.x.result)),
+        pixel_step(vector_count * grad.lanes.pixels()) {
     first_source = std::numeric_limits<int64_t>::max();
     for (int64_t v = 0; v < vectors; ++v) {
-      inside.push_back(grad.lanes.inside(begin + v, grad.x.result));
+      pixels.push_back(grad.lanes.first(begin + v, grad.x.result) - first_pixel);
+      fresh.push_back(grad.lanes.fresh(begin + v, grad.x.result));
       for (int64_t k = 0; k < count; ++k) {
         met.push_back(meeting_of(grad.x, grad.lanes, begin + v, first + k));
         if (met.back().lanes != 0) first_source = std::min(first_source, met.back().source);
@@ -82,9 +85,8 @@ struct WindowGradCode::Tile {
   }
 
   bool takes(const Tile& next) {
-    if (next.met != met || next.inside != inside || next.begin != begin + repeats * vectors) {
-      return false;
-    }
+    if (next.met != met || next.pixels != pixels || next.fresh != fresh) return false;
+    if (next.first_pixel != first_pixel + repeats * pixel_step) return false;
     const int64_t step = next.first_source - first_source;
     if (repeats > 1 && step != repeats * source_step) return false;
     if (repeats == 1) source_step = step;
@@ -178,7 +180,7 @@ void WindowGradCode::emit_tile(const Tile& tile) {
     return Xbyak::Ymm(static_cast<int>(sets_ * channels_ * count_) + static_cast<int>(i));
   };
   const int64_t plane = grad_.y.result * grad_.x.result * lanes_.pixel_bytes();
-  lea(r8, ptr[rsi + static_cast<int>(tile.begin * vector_bytes)]);
+  lea(r8, ptr[rsi + static_cast<int>(tile.first_pixel * lanes_.pixel_bytes())]);
   lea(r9, ptr[rdx + static_cast<int>(tile.first_source * lanes_.pixel_bytes())]);
   if (tile.repeats > 1) mov(eax, static_cast<uint32_t>(tile.repeats));
   Xbyak::Label repeat;
@@ -192,8 +194,9 @@ void WindowGradCode::emit_tile(const Tile& tile) {
     }
     if (elements.empty()) continue;
     const auto load_grad = [&](const Xbyak::Ymm& to, int64_t c) {
-      load(to, ptr[r8 + static_cast<int>(c * plane + v * vector_bytes)],
-           tile.inside[static_cast<size_t>(v)]);
+      const auto i = static_cast<size_t>(v);
+      const int64_t at = c * plane + tile.pixels[i] * lanes_.pixel_bytes();
+      load(to, ptr[r8 + static_cast<int>(at)], tile.fresh[i]);
     };
     const auto load_source = [&](const Xbyak::Ymm& to, int64_t k) {
       load(to, ptr[r9 + static_cast<int>(met[k].source * lanes_.pixel_bytes())], met[k].lanes);
@@ -217,7 +220,7 @@ void WindowGradCode::emit_tile(const Tile& tile) {
     }
   }
   if (tile.repeats == 1) return;
-  add(r8, static_cast<int>(tile.vectors * vector_bytes));
+  add(r8, static_cast<int>(tile.pixel_step * lanes_.pixel_bytes()));
   add(r9, static_cast<int>(tile.source_step * lanes_.pixel_bytes()));
   dec(eax);
   jnz(repeat, T_NEAR);

@@ -9,7 +9,6 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t vector_bytes = 32;
 constexpr int registers = 16;
 constexpr int64_t latency = 4;  // cycles of a multiply-add, of which two begin per cycle
 constexpr int64_t most_channels = 6;
@@ -75,16 +74,25 @@ int64_t WindowAxis::met(int64_t position, int64_t element) const {
   return at >= 0 && at < source ? at : none;
 }
 
-uint32_t WindowLanes::inside(int64_t at, int64_t width) const {
-  const int64_t count = std::clamp<int64_t>(width - at * pixels(), 0, pixels());
+int64_t WindowLanes::first(int64_t vector, int64_t width) const {
+  return std::max<int64_t>(0, std::min(vector * pixels(), width - pixels()));
+}
+
+uint32_t WindowLanes::inside(int64_t vector, int64_t width) const {
+  const int64_t count = std::min(width - first(vector, width), pixels());
   return (1U << count) - 1;
+}
+
+uint32_t WindowLanes::fresh(int64_t vector, int64_t width) const {
+  const int64_t before = vector * pixels() - first(vector, width);
+  return inside(vector, width) & ~((1U << before) - 1);
 }
 
 WindowMeeting meeting_of(const WindowAxis& x, const WindowLanes& lanes, int64_t vector,
                          int64_t element) {
   WindowMeeting meeting;
   for (int64_t lane = 0; lane < lanes.pixels(); ++lane) {
-    const int64_t position = vector * lanes.pixels() + lane;
+    const int64_t position = lanes.first(vector, x.result) + lane;
     const int64_t at = position < x.result ? x.met(position, element) : WindowAxis::none;
     if (at == WindowAxis::none) continue;
     meeting.lanes |= 1U << lane;
@@ -157,14 +165,18 @@ void LaneCode::emit_masks() {
 }
 
 // Neighbouring vectors of pixels that are summed together, and how often the same code serves, each
-// time `source_step` pixels of the source further.
+// time some pixels of result and source further.
 struct WindowSumsCode::Tile {
-  int64_t vectors = 0, begin = 0, first_source = 0;
+  int64_t vectors = 0, first_pixel = 0, first_source = 0;
   std::vector<WindowMeeting> met;  // [kernel element][vector], relative to first_source
-  std::vector<uint32_t> inside;    // [vector]
-  int64_t repeats = 1, source_step = 0;
+  std::vector<int64_t> pixels;     // [vector] the first of each, relative to first_pixel
+  std::vector<uint32_t> stored;    // [vector]
+  int64_t repeats = 1, pixel_step = 0, source_step = 0;
 
-  Tile(const WindowSums& sums, int64_t first, int64_t count) : vectors(count), begin(first) {
+  Tile(const WindowSums& sums, int64_t first, int64_t count)
+      : vectors(count),
+        first_pixel(sums.lanes.first(first, sums.x.result)),
+        pixel_step(count * sums.lanes.pixels()) {
     first_source = std::numeric_limits<int64_t>::max();
     for (int64_t k = 0; k < sums.x.kernel; ++k) {
       for (int64_t v = 0; v < count; ++v) {
@@ -177,14 +189,15 @@ struct WindowSumsCode::Tile {
       if (meeting.lanes != 0) meeting.source -= first_source;
     }
     for (int64_t v = 0; v < count; ++v) {
-      inside.push_back(sums.lanes.inside(first + v, sums.x.result));
+      pixels.push_back(sums.lanes.first(first + v, sums.x.result) - first_pixel);
+      stored.push_back(sums.adds ? sums.lanes.fresh(first + v, sums.x.result)
+                                 : sums.lanes.inside(first + v, sums.x.result));
     }
   }
 
   bool takes(const Tile& next) {
-    if (next.met != met || next.inside != inside || next.begin != begin + repeats * vectors) {
-      return false;
-    }
+    if (next.met != met || next.pixels != pixels || next.stored != stored) return false;
+    if (next.first_pixel != first_pixel + repeats * pixel_step) return false;
     const int64_t step = next.first_source - first_source;
     if (repeats > 1 && step != repeats * source_step) return false;
     if (repeats == 1) source_step = step;
@@ -244,39 +257,89 @@ void WindowSumsCode::emit_row() {
 
 void WindowSumsCode::emit_tile(const Tile& tile) {
   using namespace Xbyak::util;
-  const auto sum_of = [&](int64_t channel, int64_t vector) {
-    return Xbyak::Ymm(static_cast<int>(channel * tile.vectors + vector));
-  };
-  const int64_t plane = sums_.y.result * sums_.x.result * lanes_.pixel_bytes();
-  const int64_t source_plane = sums_.y.source * sums_.x.source * lanes_.pixel_bytes();
-  Xbyak::Label repeat, next_channel, next_kernel_row, finished;
-  lea(r10, ptr[r8 + static_cast<int>(tile.first_source * lanes_.pixel_bytes())]);
-  lea(r11, ptr[r9 + static_cast<int>(tile.begin * vector_bytes)]);
+  Xbyak::Label repeat, finished;
+  lea(r10, ptr[r8 + static_cast<int>(tile.first_source * sums_.source_pixel_bytes())]);
+  lea(r11, ptr[r9 + static_cast<int>(tile.first_pixel * sums_.result_pixel_bytes())]);
   if (tile.repeats > 1) mov(r13d, static_cast<uint32_t>(tile.repeats));
   L(repeat);
+  emit_start(tile);
+  test(r14, r14);
+  jz(finished, T_NEAR);
+  emit_sums(tile);
+  L(finished);
   for (int64_t c = 0; c < channels_; ++c) {
     for (int64_t v = 0; v < tile.vectors; ++v) {
-      const auto sum = sum_of(c, v);
-      if (!sums_.bias) {
+      const auto i = static_cast<size_t>(v);
+      const int64_t at =
+          c * sums_.result_plane_bytes() + tile.pixels[i] * sums_.result_pixel_bytes();
+      store(ptr[r11 + static_cast<int>(at)], Xbyak::Ymm(static_cast<int>(c * tile.vectors + v)),
+            tile.stored[i], Xbyak::Ymm(registers - 1));
+    }
+  }
+  if (tile.repeats == 1) return;
+  add(r10, static_cast<int>(tile.source_step * sums_.source_pixel_bytes()));
+  add(r11, static_cast<int>(tile.pixel_step * sums_.result_pixel_bytes()));
+  dec(r13d);
+  jnz(repeat, T_NEAR);
+}
+
+// What the sums begin with.
+void WindowSumsCode::emit_start(const Tile& tile) {
+  using namespace Xbyak::util;
+  for (int64_t c = 0; c < channels_; ++c) {
+    const auto first = Xbyak::Ymm(static_cast<int>(c * tile.vectors));
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      const auto i = static_cast<size_t>(v);
+      const auto sum = Xbyak::Ymm(static_cast<int>(c * tile.vectors + v));
+      if (sums_.adds) {
+        const int64_t at =
+            c * sums_.result_plane_bytes() + tile.pixels[i] * sums_.result_pixel_bytes();
+        load(sum, ptr[r11 + static_cast<int>(at)], tile.stored[i]);
+      } else if (!sums_.bias) {
         vxorps(sum, sum, sum);
       } else if (v == 0) {
         vbroadcastss(sum, ptr[rdx + static_cast<int>(c * 4)]);
       } else {
-        vmovaps(sum, sum_of(c, 0));
+        vmovaps(sum, first);
       }
     }
   }
-  test(r14, r14);
-  jz(finished, T_NEAR);
+}
+
+void WindowSumsCode::emit_sums(const Tile& tile) {
+  using namespace Xbyak::util;
+  const auto advance = [&](int64_t channels) {
+    add(r12, static_cast<int>(channels * sums_.source_plane_bytes()));
+    add(r15, static_cast<int>(channels * sums_.source_channel_stride * 4));
+  };
   mov(r12, r10);
   mov(r15, rcx);
+  Xbyak::Label next_channel, next_kernel_row;
+  if (sums_.x.kernel == 1 && sums_.y.kernel == 1) {  // little work: several channels at a time
+    constexpr int64_t unroll = 4;
+    const int64_t rest = sums_.source_channels % unroll;
+    mov(rbp, r12);
+    mov(rdi, r15);
+    for (int64_t c = 0; c < rest; ++c) emit_taps(tile, c);
+    if (rest == sums_.source_channels) return;
+    advance(rest);
+    mov(eax, static_cast<uint32_t>(sums_.source_channels / unroll));
+    L(next_channel);
+    mov(rbp, r12);
+    mov(rdi, r15);
+    for (int64_t c = 0; c < unroll; ++c) emit_taps(tile, c);
+    advance(unroll);
+    dec(eax);
+    jnz(next_channel, T_NEAR);
+    return;
+  }
   mov(eax, static_cast<uint32_t>(sums_.source_channels));
   L(next_channel);
   mov(rbp, r12);
   mov(rdi, r15);
   mov(ebx, r14d);
   L(next_kernel_row);
-  emit_taps(tile);
+  emit_taps(tile, 0);
   const int64_t row_bytes = sums_.x.source * lanes_.pixel_bytes();
   // Backwards, a later kernel row meets an earlier row of the source.
   add(rbp, static_cast<int>(sums_.y.backward ? -row_bytes : row_bytes));
@@ -284,26 +347,13 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
   add(rdi, static_cast<int>(kernel_step * sums_.x.kernel * 4));
   dec(ebx);
   jnz(next_kernel_row, T_NEAR);
-  add(r12, static_cast<int>(source_plane));
-  add(r15, static_cast<int>(sums_.source_channel_stride * 4));
+  advance(1);
   dec(eax);
   jnz(next_channel, T_NEAR);
-  L(finished);
-  for (int64_t c = 0; c < channels_; ++c) {
-    for (int64_t v = 0; v < tile.vectors; ++v) {
-      store(ptr[r11 + static_cast<int>(c * plane + v * vector_bytes)], sum_of(c, v),
-            tile.inside[static_cast<size_t>(v)], Xbyak::Ymm(registers - 1));
-    }
-  }
-  if (tile.repeats == 1) return;
-  add(r10, static_cast<int>(tile.source_step * lanes_.pixel_bytes()));
-  add(r11, static_cast<int>(tile.vectors * vector_bytes));
-  dec(r13d);
-  jnz(repeat, T_NEAR);
 }
 
 // One row of the kernel. The smaller side is held in registers, the other goes through one.
-void WindowSumsCode::emit_taps(const Tile& tile) {
+void WindowSumsCode::emit_taps(const Tile& tile, int64_t source_channel) {
   using namespace Xbyak::util;
   const auto sums = static_cast<int>(channels_ * tile.vectors);
   const Xbyak::Ymm passing(registers - 1);
@@ -315,10 +365,14 @@ void WindowSumsCode::emit_taps(const Tile& tile) {
       if (met[v].lanes != 0) vectors.push_back(v);
     }
     const auto load_image = [&](const Xbyak::Ymm& to, int64_t v) {
-      load(to, ptr[rbp + static_cast<int>(met[v].source * lanes_.pixel_bytes())], met[v].lanes);
+      const int64_t at =
+          source_channel * sums_.source_plane_bytes() + met[v].source * sums_.source_pixel_bytes();
+      load(to, ptr[rbp + static_cast<int>(at)], met[v].lanes);
     };
     const auto weight = [&](int64_t c) {
-      return ptr[rdi + static_cast<int>((c * sums_.result_channel_stride + k) * 4)];
+      const int64_t at =
+          source_channel * sums_.source_channel_stride + c * sums_.result_channel_stride + k;
+      return ptr[rdi + static_cast<int>(at * 4)];
     };
     const auto sum_of = [&](int64_t c, int64_t v) {
       return Xbyak::Ymm(static_cast<int>(c * tile.vectors + v));

@@ -31,8 +31,11 @@ struct WindowLanes {
   int64_t pixel_bytes() const { return of_a_row ? 4 : 32; }
   int64_t vectors(int64_t width) const { return (width + pixels() - 1) / pixels(); }
   uint32_t all() const { return (1U << pixels()) - 1; }
-  // Those of vector `at` that lie in a row.
-  uint32_t inside(int64_t at, int64_t width) const;
+  // The first pixel of a vector. The last vector of a row begins earlier where it would reach over
+  // the end.
+  int64_t first(int64_t vector, int64_t width) const;
+  uint32_t inside(int64_t vector, int64_t width) const;  // the lanes that lie in the row,
+  uint32_t fresh(int64_t vector, int64_t width) const;   // and in no vector before
 };
 
 // What a vector of pixels meets through one kernel element: the lanes that meet something, and
@@ -52,7 +55,18 @@ struct WindowSums {
   int64_t result_channels = 0, source_channels = 0;
   int64_t result_channel_stride = 0, source_channel_stride = 0;  // of the weight, in elements
   bool bias = false;
+  bool adds = false;  // to what the result holds
+  // In bytes, where images do not lie as described above; 0: they do.
+  int64_t source_pixel = 0, source_plane = 0, result_pixel = 0, result_plane = 0;
 
+  int64_t source_pixel_bytes() const { return source_pixel ? source_pixel : lanes.pixel_bytes(); }
+  int64_t result_pixel_bytes() const { return result_pixel ? result_pixel : lanes.pixel_bytes(); }
+  int64_t source_plane_bytes() const {
+    return source_plane ? source_plane : y.source * x.source * lanes.pixel_bytes();
+  }
+  int64_t result_plane_bytes() const {
+    return result_plane ? result_plane : y.result * x.result * lanes.pixel_bytes();
+  }
   int64_t multiply_adds() const;  // for one image, or eight where they share vectors
 };
 
@@ -98,7 +112,9 @@ class WindowSumsCode : public LaneCode {
   struct Tile;
   void emit_row();
   void emit_tile(const Tile& tile);
-  void emit_taps(const Tile& tile);
+  void emit_start(const Tile& tile);
+  void emit_sums(const Tile& tile);
+  void emit_taps(const Tile& tile, int64_t source_channel);
 
   WindowSums sums_;
   int64_t channels_;
