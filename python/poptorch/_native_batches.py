@@ -99,7 +99,10 @@ class _Images(_Source):
     def state(self):
         parts = vars(self.dataset)
         return (
-            [id(parts[name]) for name in _MNIST_PARTS],
+            id(parts["data"]),
+            id(parts["targets"]),
+            id(parts["transform"]),
+            parts["target_transform"],
             type(self.dataset).__getitem__,
             _state_of(parts["transform"]),
             torch.get_default_dtype(),
@@ -164,10 +167,12 @@ def _transforms_in(transform):
 
 
 def _state_of(transform):
-    return [
-        (id(part), type(part), tuple(getattr(part, "mean", ())), tuple(getattr(part, "std", ())))
-        for part in _transforms_in(transform)
-    ]
+    """What the numbers it makes depend on; for each batch, so that it must be quick."""
+    parts = vars(transform)
+    if "transforms" in parts:
+        return type(transform), [_state_of(child) for child in parts["transforms"]]
+    numbers = [tuple(parts[name]) for name in ("mean", "std") if name in parts]
+    return id(transform), type(transform), numbers
 
 
 def _table_of(transform):
