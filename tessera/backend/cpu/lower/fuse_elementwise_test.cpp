@@ -1,51 +1,15 @@
-// Runs the cases in testdata/fuse_elementwise.ir, text in and text out: cases stand between lines
-// `// ====`; what a graph must become follows a line `// ----`, without one it must stay as it is.
-// Both are also run, with reference kernels: they must give the same bits.
+// Text in and text out. Both are also run, with reference kernels: they must give the same bits.
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include "tessera/backend/cpu/interpreter_for_test.h"
-#include "tessera/ir/text.h"
-#include "tessera/ops/builder.h"
+#include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
 
 namespace tessera::cpu {
 namespace {
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-std::vector<std::string> split_at_lines(const std::string& text, const std::string& separator) {
-  std::vector<std::string> parts(1);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += line + '\n';
-    }
-  }
-  return parts;
-}
-
-Graph read(const std::string& text) {
-  const Graph sparse = parse(text);
-  Graph graph = sparse;
-  for (int32_t i = 0; i < graph.node_count(); ++i) {
-    Node& node = graph.node({i});
-    node.attrs = completed(op(node), node.attrs);
-  }
-  verify(graph);
-  return graph;
-}
 
 std::vector<Bytes> run(const Graph& graph) {
   std::mt19937 random(5);
@@ -67,22 +31,13 @@ std::vector<Bytes> run(const Graph& graph) {
   return interpreter.run_micro_batch(inputs);
 }
 
-std::vector<std::string> cases() {
-  const auto file = std::filesystem::path(TESSERA_SOURCE_DIR) /
-                    "tessera/backend/cpu/lower/testdata/fuse_elementwise.ir";
-  return split_at_lines(read_file(file), "// ====");
-}
-
 TEST(FuseElementwise, BecomesWhatIsExpected) {
-  for (const auto& text : cases()) {
-    SCOPED_TRACE(text.substr(0, text.find('\n')));
-    const auto parts = split_at_lines(text, "// ----");
-    ASSERT_LE(parts.size(), 2U);
-    const Graph graph = read(parts[0]);
-    const Graph fused = fuse_elementwise(graph);
+  for (const RewriteCase& one : rewrite_cases("fuse_elementwise.ir")) {
+    SCOPED_TRACE(one.name);
+    const Graph fused = fuse_elementwise(one.before);
     verify(fused);
-    EXPECT_EQ(print(fused), print(read(parts.back())));
-    EXPECT_EQ(run(fused), run(graph));
+    EXPECT_EQ(print(fused), print(one.after));
+    EXPECT_EQ(run(fused), run(one.before));
   }
 }
 

@@ -1,47 +1,24 @@
-// Text in, text out: cases stand between lines `// ====`; what a graph must become follows a line
-// `// ----`, without one it must stay as it is.
 #include "tessera/backend/cpu/lower/split_norms.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include "tessera/backend/cpu/engine.h"
 #include "tessera/backend/cpu/lower/lower.h"
-#include "tessera/ir/text.h"
+#include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
 namespace {
 
-std::vector<std::string> split_at_lines(const std::string& text, const std::string& separator) {
-  std::vector<std::string> parts(1);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += line + '\n';
-    }
-  }
-  return parts;
-}
-
 TEST(SplitNorms, BecomesWhatIsExpected) {
-  const auto path = std::filesystem::path(TESSERA_SOURCE_DIR) /
-                    "tessera/backend/cpu/lower/testdata/split_norms.ir";
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  for (const auto& one : split_at_lines(text.str(), "// ====")) {
-    SCOPED_TRACE(one.substr(0, one.find('\n')));
-    const auto parts = split_at_lines(one, "// ----");
-    const Graph graph = split_norms(parse(parts[0]));
+  for (const RewriteCase& one : rewrite_cases("split_norms.ir")) {
+    SCOPED_TRACE(one.name);
+    const Graph graph = split_norms(one.before);
     verify(graph);
-    EXPECT_EQ(print(graph), print(parse(parts.back())));
+    EXPECT_EQ(print(graph), print(one.after));
   }
 }
 
