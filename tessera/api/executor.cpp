@@ -162,6 +162,7 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
 
   CompileOptions compile_options;
   compile_options.precise = options_.precise_results();
+  compile_options.autotune = options_.autotuned();
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };
   executable_ = tessera::compile(std::move(captured.graph), compile_options);

@@ -42,6 +42,7 @@ Options& Options::operator=(const Options& other) {
   output_return_period_ = other.output_return_period_;
   show_compilation_progress_bar_ = other.show_compilation_progress_bar_;
   precise_ = other.precise_;
+  autotune_ = other.autotune_;
   return *this;
 }
 
@@ -98,6 +99,12 @@ Options& Options::defaultOutputMode() {
 Options& Options::precise(bool precise) {
   check_not_frozen();
   precise_ = precise;
+  return *this;
+}
+
+Options& Options::autotune(bool autotune) {
+  check_not_frozen();
+  autotune_ = autotune;
   return *this;
 }
 

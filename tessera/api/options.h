@@ -50,6 +50,9 @@ class Options {
   // Leaves out algorithms that round more than the plain one does (Winograd's with tiles of 4x4).
   // TESSERA_PRECISION=precise or =fast says what holds where the program does not.
   Options& precise(bool precise = true);
+  // Lets compiling time kernels where several could do the same work. Off by default: which kernel
+  // wins, and with it the last bits of results, may then differ from one compilation to the next.
+  Options& autotune(bool autotune = true);
 
   TrainingOptions& Training() { return training_; }
   const TrainingOptions& Training() const { return training_; }
@@ -62,6 +65,7 @@ class Options {
   int64_t output_return_period() const { return output_return_period_; }
   bool show_compilation_progress_bar() const { return show_compilation_progress_bar_; }
   std::optional<bool> precise_results() const { return precise_; }
+  std::optional<bool> autotuned() const { return autotune_; }
 
   // Micro-batches in one call: what dimension 0 of every input is divided by.
   int64_t micro_batches() const;
@@ -82,7 +86,7 @@ class Options {
   std::optional<OutputMode> output_mode_;
   int64_t output_return_period_ = 1;
   bool show_compilation_progress_bar_ = true;
-  std::optional<bool> precise_;
+  std::optional<bool> precise_, autotune_;
 };
 
 }  // namespace tessera

@@ -24,6 +24,7 @@ py::dict state_of(const Options& options) {
   state["output_return_period"] = options.output_return_period();
   state["show_compilation_progress_bar"] = options.show_compilation_progress_bar();
   state["precise"] = options.precise_results();
+  state["autotune"] = options.autotuned();
   state["gradient_accumulation"] = options.Training().gradient_accumulation();
   state["frozen"] = options.frozen();
   return state;
@@ -44,6 +45,7 @@ Options options_from(const py::dict& state) {
                        state["output_return_period"].cast<int64_t>());
   }
   options.showCompilationProgressBar(state["show_compilation_progress_bar"].cast<bool>());
+  if (!state["autotune"].is_none()) options.autotune(state["autotune"].cast<bool>());
   if (!state["precise"].is_none()) options.precise(state["precise"].cast<bool>());
   if (state["frozen"].cast<bool>()) options.freeze();
   return options;
@@ -85,6 +87,9 @@ void bind_options(py::module_& module) {
       .def("precise", &Options::precise, same_object, py::arg("precise") = true,
            "Leave out algorithms that round more than the plain one does. Without it, large\n"
            "convolutions may use Winograd's with 4x4 tiles: within 2e-5 of the largest value.")
+      .def("autotune", &Options::autotune, same_object, py::arg("autotune") = true,
+           "Let compiling time kernels where several could do the same work (off by default).\n"
+           "Results may then differ in their last bits from one compilation to the next.")
       .def_property_readonly(
           "Training", [](Options& self) -> TrainingOptions& { return self.Training(); },
           same_object, "Options that only training has.")

@@ -50,6 +50,14 @@ bool precise_by_environment() {
   return word == "precise";
 }
 
+bool autotune_by_environment() {
+  const char* text = std::getenv("TESSERA_AUTOTUNE");
+  const std::string_view word = text ? text : "";
+  check(word.empty() || word == "0" || word == "1", ErrorKind::value,
+        "TESSERA_AUTOTUNE must be 0 or 1, got '{}'.", word);
+  return word == "1";
+}
+
 }  // namespace
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
@@ -68,7 +76,11 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
 
   progress(40);
   const bool precise = options.precise ? *options.precise : precise_by_environment();
-  cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes, .precise = precise});
+  const bool autotune = options.autotune ? *options.autotune : autotune_by_environment();
+  cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes,
+                                      .precise = precise,
+                                      .autotune = autotune,
+                                      .tuned = options.tuned_kernels});
   log_programs(graph, plan);
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
       milliseconds_since(start), graph.node_count(), plan.update_begin,

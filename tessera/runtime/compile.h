@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,11 @@ struct CompileOptions {
   std::vector<std::string> disabled_passes;  // by name; to find one that changes numbers
   // No algorithm that rounds more than the plain one. Unset: as TESSERA_PRECISION says, else false.
   std::optional<bool> precise = {};
-  std::function<void(int percent)> progress = {};  // called with 0, then up to 100 when done
+  // Time kernels where several apply, instead of following a fixed rule. Unset: where
+  // TESSERA_AUTOTUNE is 1. What was chosen is Executable::tuned_kernels().
+  std::optional<bool> autotune = {};
+  std::map<std::string, std::string> tuned_kernels = {};  // of an earlier executable, to repeat
+  std::function<void(int percent)> progress = {};         // called with 0, then up to 100 when done
 };
 
 // Error where the graph cannot be run; InternalError where it is not a graph.

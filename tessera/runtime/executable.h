@@ -2,6 +2,7 @@
 // name. Immutable; any number of sessions may use it at once.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ class Executable {
   const std::vector<NamedType>& hyperparameters() const { return hyperparameters_; }
   const std::vector<NamedType>& outputs() const { return outputs_; }
   const std::vector<StateInfo>& states() const { return states_; }
+
+  // The kernels that were chosen by timing; given to another compilation of the graph, they are
+  // taken again.
+  const std::map<std::string, std::string>& tuned_kernels() const { return plan_.tuned; }
 
  private:
   Graph graph_;

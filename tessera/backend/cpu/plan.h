@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -79,6 +80,7 @@ struct Plan {
   std::vector<Place> outputs, states;
   std::vector<BufferId> data_inputs, hyperparameters;
   MemoryReport memory;
+  std::map<std::string, std::string> tuned;  // kernels chosen by timing, by use: to be repeated
 
   const Buffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
 };

@@ -75,10 +75,10 @@ KernelWish kernel_wish(const KernelUse& use) {
   return {};
 }
 
-bool kernel_applies(const KernelUse& use) {
-  const auto entries = entries_of(use.op.name);
-  return std::any_of(entries.begin(), entries.end(),
-                     [&](const KernelEntry* entry) { return entry->applies(use); });
+std::vector<const KernelEntry*> applying_entries(const KernelUse& use) {
+  auto entries = entries_of(use.op.name);
+  std::erase_if(entries, [&](const KernelEntry* entry) { return !entry->applies(use); });
+  return entries;
 }
 
 KernelChoice choose_kernel(const KernelUse& use) {

@@ -67,8 +67,8 @@ struct KernelWish {
   bool follows = false;         // otherwise: there are entries that follow their neighbours
 };
 KernelWish kernel_wish(const KernelUse& use);
-// Whether an entry, not only the reference kernel, applies.
-bool kernel_applies(const KernelUse& use);
+// The entries that apply, the one to be preferred first.
+std::vector<const KernelEntry*> applying_entries(const KernelUse& use);
 
 // Entries named in TESSERA_DISABLE_KERNELS (separated by commas) are passed over.
 KernelChoice choose_kernel(const KernelUse& use);

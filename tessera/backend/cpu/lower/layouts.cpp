@@ -223,7 +223,7 @@ class LayoutChooser {
       results.push_back(in ? layout : Layout{});
     }
     const Use use = use_of(call, reads, results);
-    if (!kernel_applies(kernel_use(call, use))) return false;
+    if (applying_entries(kernel_use(call, use)).empty()) return false;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       call.inputs[i] = dense_in(call.inputs[i], wanted[i]);
     }

@@ -48,8 +48,11 @@ Plan lower(const Graph& step, const LowerOptions& options) {
   reuse_dying_operands(draft);
 
   // Kernels before memory: their workspace is in the arena too.
-  const std::vector<KernelChoice> kernels = choose_kernels(draft);
-  return write_plan(draft, kernels);
+  KernelTuner tuner(options.tuned, options.autotune);
+  const std::vector<KernelChoice> kernels = choose_kernels(draft, tuner);
+  Plan plan = write_plan(draft, kernels);
+  plan.tuned = tuner.choices();
+  return plan;
 }
 
 }  // namespace tessera::cpu

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/backend/cpu/kernels/tuner.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/ir/graph.h"
 
@@ -12,6 +13,8 @@ namespace tessera::cpu {
 struct LowerOptions {
   std::vector<std::string> disabled;  // names of rewrites; other names are left to others
   bool precise = false;               // no algorithm that is less exact than the plain one
+  bool autotune = false;              // time kernels where several apply
+  TunedKernels tuned = {};            // what an earlier compilation chose so, to be repeated
 };
 
 Plan lower(const Graph& graph, const LowerOptions& options = {});

@@ -16,7 +16,7 @@ KernelOperand operand_of(const Draft& draft, const Read& read) {
   return {draft.block(read.block).type.dtype, read.geometry, true, read.layout};
 }
 
-KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call) {
+KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call, KernelTuner& tuner) {
   if (!call.node.valid()) {
     const Read& from = call.inputs[0];
     return choose_copy(draft.block(from.block).type.dtype, from.geometry);
@@ -27,7 +27,7 @@ KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call) {
   for (const BlockId block : call.outputs) {
     outputs.push_back(operand_of(draft, read_whole(draft, block)));
   }
-  return choose_kernel({op(node), node.attrs, inputs, outputs, draft.precise});
+  return tuner.choose({op(node), node.attrs, inputs, outputs, draft.precise});
 }
 
 std::string text_of(const Origin& origin) {
@@ -48,8 +48,9 @@ class PlanWriter {
     plan_.name = draft_.graph->name;
     add_fixed_buffers();
     add_arena_buffers();
+    KernelTuner table_only({}, false);
     for (const DraftCall& call : draft_.load) {
-      plan_.load.push_back(call_of(call, choose_kernel_for(draft_, call), {}));
+      plan_.load.push_back(call_of(call, choose_kernel_for(draft_, call, table_only), {}));
     }
     for (size_t i = 0; i < draft_.calls.size(); ++i) {
       plan_.calls.push_back(call_of(draft_.calls[i], kernels_[i], workspaces_[i]));
@@ -153,13 +154,13 @@ class PlanWriter {
 
 }  // namespace
 
-std::vector<KernelChoice> choose_kernels(const Draft& draft) {
+std::vector<KernelChoice> choose_kernels(const Draft& draft, KernelTuner& tuner) {
   std::vector<KernelChoice> choices;
   choices.reserve(draft.calls.size());
   for (const DraftCall& call : draft.calls) {
     const ErrorContext where("choosing a kernel for {}",
                              call.node.valid() ? draft.graph->node(call.node).op : "copy");
-    choices.push_back(choose_kernel_for(draft, call));
+    choices.push_back(choose_kernel_for(draft, call, tuner));
   }
   return choices;
 }
