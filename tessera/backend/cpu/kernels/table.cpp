@@ -30,6 +30,7 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     // clang-format off
     batch_entries,
     winograd_entries,
+    cat_entries,
     conv_entries,
     matmul_entries,
     fused_entries,
