@@ -39,6 +39,12 @@ Shape logical_shape(const Layout& layout, const Shape& physical);
 // A tensor with the given logical strides, in the physical order of the layout.
 Geometry physical_geometry(const Layout& layout, const Geometry& logical);
 
+// The same elements, counted from the first of them: what kernels are given.
+inline Geometry from_first(Geometry geometry) {
+  geometry.offset = 0;
+  return geometry;
+}
+
 // A tensor of the layout and logical shape in its logical order: the groups stand beside what they
 // were cut from, [N,C/8,8,H,W] for channels. Reading it row by row gives the plain tensor.
 Geometry logical_order(const Layout& layout, const Shape& shape);

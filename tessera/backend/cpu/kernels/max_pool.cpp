@@ -8,6 +8,7 @@
 #include "tessera/backend/cpu/kernels/avx2.h"
 #include "tessera/backend/cpu/kernels/image_planes.h"
 #include "tessera/base/cpu_level.h"
+#include "tessera/base/error.h"
 
 namespace tessera::cpu {
 namespace {
@@ -186,7 +187,35 @@ TESSERA_AVX2 void grouped_grad_row(const Windows& w, const float* grad, const in
   }
 }
 
-// max_pool2d_with_indices_backward(grad, self, indices); grouped only.
+// max_pool2d_with_indices_backward(grad, self, indices) of plain images: each plane is cleared,
+// then every place adds its gradient where it found the largest, in order.
+class PlainMaxPoolGrad : public PreparedKernel {
+ public:
+  explicit PlainMaxPoolGrad(const Windows& windows) : w_(windows) {}
+
+  void run(const KernelCall& call, std::span<std::byte>) const override {
+    const int64_t from = w_.from.plane(), to = w_.to.plane();
+    const int64_t grain = std::max<int64_t>(1, piece_elements / (from + 4 * to));
+    call.pool.run_ranges(w_.from.count, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float* grad = call.inputs[0].as<float>() + i * to;
+        const int32_t* index = call.inputs[2].as<int32_t>() + i * to;
+        float* out = call.outputs[0].as<float>() + i * from;
+        std::fill_n(out, from, 0.0F);
+        for (int64_t k = 0; k < to; ++k) {
+          check(index[k] >= 0 && index[k] < from,
+                "max pooling: index {} is outside the {} elements of a plane", index[k], from);
+          out[index[k]] += grad[k];
+        }
+      }
+    });
+  }
+
+ private:
+  Windows w_;
+};
+
+// max_pool2d_with_indices_backward(grad, self, indices) of grouped images.
 class MaxPoolGrad : public PreparedKernel {
  public:
   explicit MaxPoolGrad(const Windows& windows) : w_(windows) {}
@@ -235,12 +264,13 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
 }
 
 bool backward_applies(const KernelUse& use) {
-  return fits_together(use.outputs[0], use.inputs[0], use.inputs[2]) &&
-         !use.outputs[0].layout.plain();
+  return fits_together(use.outputs[0], use.inputs[0], use.inputs[2]);
 }
 
 std::unique_ptr<PreparedKernel> prepare_backward(const KernelUse& use) {
-  return std::make_unique<MaxPoolGrad>(windows_of(use, use.outputs[0], use.inputs[0]));
+  const Windows windows = windows_of(use, use.outputs[0], use.inputs[0]);
+  if (use.outputs[0].layout.plain()) return std::make_unique<PlainMaxPoolGrad>(windows);
+  return std::make_unique<MaxPoolGrad>(windows);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST(MaxPool, GradientHasTheBitsOfTheReference) {
     OperatorTrial forward("max_pool2d_with_indices", {{c.input}}, attrs_of(c));
     const auto indices = forward.expected().at(1);
     const Shape out = forward.result_type(0).shape;
-    for (const Layout& layout : {channels_layout, batch_layout}) {
+    for (const Layout& layout : {plain_layout, channels_layout, batch_layout}) {
       SCOPED_TRACE(tessera::to_string(c.input) + " " + to_string(layout));
       OperatorTrial trial("max_pool2d_with_indices_backward",
                           {{out, layout}, {c.input, layout}, {out, layout, 0, 1, DType::i32}},

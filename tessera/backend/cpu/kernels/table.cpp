@@ -28,13 +28,19 @@ std::vector<std::string> disabled_kernels() {
 // The first that applies is taken: of two families with entries for one operator, the better first.
 constexpr std::span<const KernelEntry> (*families[])() = {
     // clang-format off
+    narrow_conv_entries,
     batch_entries,
     winograd_entries,
+    cat_entries,
     conv_entries,
     matmul_entries,
     fused_entries,
+    group_norm_entries,
+    layer_norm_entries,
     max_pool_entries,
+    means_entries,
     moments_entries,
+    nll_loss_entries,
     resample_entries,
     softmax_entries,
     update_entries,

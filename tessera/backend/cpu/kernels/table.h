@@ -18,7 +18,8 @@ namespace tessera::cpu {
 // One use of an operator as kernels see it before memory is assigned.
 struct KernelOperand {
   DType dtype = DType::f32;
-  Geometry geometry;  // outputs are dense; where the layout is not plain, the physical one
+  // From the first element on. Outputs are dense; where the layout is not plain, the physical one.
+  Geometry geometry;
   bool present = true;
   Layout layout = {};
 };
@@ -47,10 +48,17 @@ struct KernelEntry {
 // The lists of the families, each in the order of preference.
 std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> winograd_entries();
+std::span<const KernelEntry> cat_entries();
 std::span<const KernelEntry> conv_entries();
+std::span<const KernelEntry> group_norm_entries();
+std::span<const KernelEntry> layer_norm_entries();
 std::span<const KernelEntry> matmul_entries();
 std::span<const KernelEntry> max_pool_entries();
+std::span<const KernelEntry> means_entries();
 std::span<const KernelEntry> moments_entries();
+std::span<const KernelEntry> narrow_conv_entries();
+std::span<const KernelEntry> nll_loss_entries();
+std::span<const KernelEntry> random_entries();
 std::span<const KernelEntry> fused_entries();
 std::span<const KernelEntry> resample_entries();
 std::span<const KernelEntry> softmax_entries();

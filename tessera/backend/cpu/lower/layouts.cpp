@@ -27,7 +27,10 @@ struct Wish {
   Layout output(const DraftCall& call, size_t i) const { return input(call.inputs.size() + i); }
 };
 
-bool is_dense(const Read& read) { return same_elements(read.geometry, dense(read.geometry.shape)); }
+// Wherever it begins: kernels are given its first element.
+bool is_dense(const Read& read) {
+  return same_elements(from_first(read.geometry), dense(read.geometry.shape));
+}
 
 // `geometry` broadcast to `shape` as PyTorch does, by strides of 0.
 Geometry spread(const Geometry& geometry, const Shape& shape) {
@@ -80,7 +83,8 @@ class LayoutChooser {
         use.inputs.push_back({DType::f32, {}, false, {}});
         continue;
       }
-      use.inputs.push_back({draft_.block(read.block).type.dtype, read.geometry, true, read.layout});
+      use.inputs.push_back(
+          {draft_.block(read.block).type.dtype, from_first(read.geometry), true, read.layout});
     }
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const TensorType& type = draft_.block(call.outputs[i]).type;
@@ -332,12 +336,12 @@ class LayoutChooser {
   }
 
   BlockId copied(const Read& read, const Layout& layout) {
-    const Read source =
-        presented(read, layout).value_or(presented(in_plain(read), layout).value_or(Read{}));
-    TESSERA_INVARIANT(source.block.valid(), "{} does not fit {}", to_string(layout),
+    std::optional<Read> source = presented(read, layout);
+    if (!source) source = presented(in_plain(read), layout);
+    TESSERA_INVARIANT(source, "{} does not fit {}", to_string(layout),
                       to_string(TensorType{DType::f32, read.geometry.shape}));
     const DType dtype = draft_.block(read.block).type.dtype;
-    return add_copy(source, {dtype, read.geometry.shape}, layout);
+    return add_copy(*source, {dtype, read.geometry.shape}, layout);
   }
 
   BlockId add_copy(const Read& read, const TensorType& type, const Layout& layout) {

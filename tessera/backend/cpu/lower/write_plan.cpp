@@ -13,7 +13,7 @@ namespace {
 
 KernelOperand operand_of(const Draft& draft, const Read& read) {
   if (!read.block.valid()) return {DType::f32, {}, false};
-  return {draft.block(read.block).type.dtype, read.geometry, true, read.layout};
+  return {draft.block(read.block).type.dtype, from_first(read.geometry), true, read.layout};
 }
 
 KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call, KernelTuner& tuner) {
