@@ -6,6 +6,7 @@
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/optimizer_parts.h"
+#include "tessera/ops/update_of_product.h"
 
 namespace tessera::families {
 namespace {
@@ -157,9 +158,15 @@ OpDef row() {
 }  // namespace
 
 std::span<const OpDef> optimizer() {
-  static const std::vector<OpDef> rows = {
-      sgd::row(),        adam_row(), lamb_row(), rmsprop_row(), rmsprop_centered_row(),
-      clip_factor::row()};
+  static const std::vector<OpDef> rows = {sgd::row(),
+                                          adam_row(),
+                                          lamb_row(),
+                                          rmsprop_row(),
+                                          rmsprop_centered_row(),
+                                          clip_factor::row(),
+                                          of_product<sgd::row>(),
+                                          of_product<adam_row>(),
+                                          of_product<rmsprop_row>()};
   return rows;
 }
 

@@ -1,5 +1,6 @@
 #include "tessera/runtime/session.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tessera/backend/cpu/kernels/add_into.h"
@@ -7,8 +8,24 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float_pair.h"
 #include "tessera/ops/host_call.h"
+#include "tessera/ops/registry.h"
 
 namespace tessera {
+namespace {
+
+// Whether there are updates and nothing that sums up gradients for them: each uses those of one
+// micro-batch, which may not even be stored.
+bool updates_every_micro_batch(const Graph& graph) {
+  const auto& states = graph.states();
+  const auto& nodes = graph.nodes();
+  const bool sums_up = std::any_of(states.begin(), states.end(), [](const State& state) {
+    return state.kind == StateKind::accumulator;
+  });
+  return !sums_up && std::any_of(nodes.begin(), nodes.end(),
+                                 [](const Node& node) { return op(node).kind == Kind::update; });
+}
+
+}  // namespace
 
 int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
                      int64_t gradient_accumulation) {
@@ -85,6 +102,11 @@ void Session::check_request(const RunRequest& request) const {
   check(request.device_iterations >= 1 && request.gradient_accumulation >= 1, ErrorKind::value,
         "Device iterations and gradient accumulation must be at least 1, they are {} and {}.",
         request.device_iterations, request.gradient_accumulation);
+  check(request.gradient_accumulation == 1 || !updates_every_micro_batch(executable_->graph()),
+        ErrorKind::value,
+        "This step was compiled with a gradient accumulation of 1: it keeps no sums of gradients, "
+        "and cannot run with {}.",
+        request.gradient_accumulation);
   for (const RequestedOutput& output : request.outputs) {
     check(output.mode != OutputMode::every_n || output.period >= 1, ErrorKind::value,
           "The output period must be at least 1, it is {}.", output.period);

@@ -250,6 +250,26 @@ TEST(Session, AnErrorLeavesParametersAloneAndTheSessionUsable) {
   EXPECT_EQ(state_of(session, 0), (std::vector<float>{-2, -4, -6, -8, -10, -12}));
 }
 
+TEST(Session, AccumulatesOnlyWhereTheStepDoes) {
+  Graph graph;
+  Builder build(graph);
+  const TensorType type{DType::f32, {2}};
+  const ValueId x = graph.add_input(InputKind::data, "x", type);
+  const ValueId rate = graph.add_input(InputKind::hyperparameter, "rate", {DType::f32, {2}});
+  const ValueId w = graph.add_state(StateKind::parameter, "w", type);
+  build.set_place({}, Phase::update);
+  graph.states()[0].after_update =
+      build.add("sgd", {w, x, {}, {}, rate, rate, rate, rate}, {{"nesterov", false}});
+  Session session(compile(graph), 1);
+  const std::vector<float> batches = {1, 2, 3, 4};
+  RunRequest request;
+  request.inputs = {reinterpret_cast<const std::byte*>(batches.data())};
+  request.device_iterations = 2;
+  session.run(request);
+  request.gradient_accumulation = 2;
+  EXPECT_THROW(session.run(request), Error);
+}
+
 // The rows for training write their states where they lie.
 TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   Graph graph;

@@ -44,6 +44,7 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     resample_entries,
     softmax_entries,
     update_entries,
+    update_of_product_entries,
     // clang-format on
 };
 

@@ -63,6 +63,7 @@ std::span<const KernelEntry> fused_entries();
 std::span<const KernelEntry> resample_entries();
 std::span<const KernelEntry> softmax_entries();
 std::span<const KernelEntry> update_entries();
+std::span<const KernelEntry> update_of_product_entries();
 
 struct KernelChoice {
   std::string name;

@@ -35,23 +35,57 @@ TESSERA_AVX2 inline __m256 product(__m256 a, __m256 b) {
   return result;
 }
 
-// `rule` makes vectors of results from vectors of operands.
-template <size_t In, size_t Out, typename Rule>
-TESSERA_AVX2 void sweep(const Rule& rule, const std::array<const float*, In>& in,
-                        const std::array<float*, Out>& out, int64_t begin, int64_t end) {
+// Where gradients come from: memory, or the row of an outer product. Whole vectors and `mask`ed
+// ones.
+struct StoredGradient {
+  const float* values;
+
+  TESSERA_AVX2 __m256 at(int64_t i) const { return _mm256_loadu_ps(values + i); }
+  TESSERA_AVX2 __m256 at(int64_t i, __m256i mask) const {
+    return _mm256_maskload_ps(values + i, mask);
+  }
+};
+
+struct OuterGradient {
+  float factor;
+  const float* row;
+
+  // Added to 0 as a product of matrices is: -0 becomes 0.
+  TESSERA_AVX2 __m256 times(__m256 values) const {
+    return _mm256_fmadd_ps(all(factor), values, _mm256_setzero_ps());
+  }
+  TESSERA_AVX2 __m256 at(int64_t i) const { return times(_mm256_loadu_ps(row + i)); }
+  TESSERA_AVX2 __m256 at(int64_t i, __m256i mask) const {
+    return times(_mm256_maskload_ps(row + i, mask));
+  }
+};
+
+// `rule` makes vectors of results from vectors of operands, of which the gradient is the second; it
+// is not looked at in `in`. All by value: what is only referred to would be read anew after every
+// store.
+template <size_t In, size_t Out, typename Rule, typename Gradient>
+TESSERA_AVX2 void sweep(const Rule rule, const Gradient gradient,
+                        const std::array<const float*, In> in, const std::array<float*, Out> out,
+                        int64_t count) {
   __m256 x[In], y[Out];
-  int64_t i = begin;
-  for (; i + 8 <= end; i += 8) {
-    for (size_t k = 0; k < In; ++k) x[k] = _mm256_loadu_ps(in[k] + i);
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (size_t k = 0; k < In; ++k) x[k] = k == grad ? gradient.at(i) : _mm256_loadu_ps(in[k] + i);
     rule(x, y);
     for (size_t k = 0; k < Out; ++k) _mm256_storeu_ps(out[k] + i, y[k]);
   }
-  if (i >= end) return;
+  if (i >= count) return;
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(end - i)), lanes);
-  for (size_t k = 0; k < In; ++k) x[k] = _mm256_maskload_ps(in[k] + i, mask);
+  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count - i)), lanes);
+  for (size_t k = 0; k < In; ++k)
+    x[k] = k == grad ? gradient.at(i, mask) : _mm256_maskload_ps(in[k] + i, mask);
   rule(x, y);
-  for (size_t k = 0; k < Out; ++k) _mm256_maskstore_ps(out[k] + i, mask, y[k]);
+  // Element for element: masked stores are slow on some CPUs.
+  for (size_t k = 0; k < Out; ++k) {
+    alignas(32) float last[8];
+    _mm256_store_ps(last, y[k]);
+    for (int64_t j = 0; j < count - i; ++j) out[k][i + j] = last[j];
+  }
 }
 
 // ---- SGD: param, grad, velocity
@@ -155,23 +189,7 @@ class UpdateKernel : public PreparedKernel {
   }
 };
 
-// All elements lie in one order: the layouts may be any, if they are the same.
-bool applies(const KernelUse& use) {
-  if (!has_avx2()) return false;
-  const KernelOperand& param = use.inputs[0];
-  const auto is_like_param = [&](const KernelOperand& operand) {
-    return operand.dtype == DType::f32 && operand.layout == param.layout &&
-           operand.geometry.shape == param.geometry.shape &&
-           same_elements(operand.geometry, dense(operand.geometry.shape));
-  };
-  if (!is_like_param(param) || !is_like_param(use.inputs[grad])) return false;
-  for (size_t i = 0; i < use.outputs.size(); ++i) {
-    if (i == 1) continue;  // the step
-    if (!is_like_param(use.outputs[i])) return false;
-    if (i > 1 && !(use.has_input(i + 1) && is_like_param(use.inputs[i + 1]))) return false;
-  }
-  return true;
-}
+bool applies(const KernelUse& use) { return update_applies(use, true); }
 
 template <typename Update>
 std::unique_ptr<PreparedKernel> prepare(const KernelUse&) {
@@ -179,6 +197,25 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse&) {
 }
 
 }  // namespace
+
+// The layouts may be any, if they are the same.
+bool update_applies(const KernelUse& use, bool gradient_too) {
+  if (!has_avx2()) return false;
+  const KernelOperand& param = use.inputs[0];
+  const auto is_like_param = [&](const KernelOperand& operand) {
+    return operand.dtype == DType::f32 && operand.layout == param.layout &&
+           operand.geometry.shape == param.geometry.shape &&
+           same_elements(operand.geometry, dense(operand.geometry.shape));
+  };
+  if (!is_like_param(param)) return false;
+  if (gradient_too && !is_like_param(use.inputs[grad])) return false;
+  for (size_t i = 0; i < use.outputs.size(); ++i) {
+    if (i == 1) continue;  // the step
+    if (!is_like_param(use.outputs[i])) return false;
+    if (i > 1 && !(use.has_input(i + 1) && is_like_param(use.inputs[i + 1]))) return false;
+  }
+  return true;
+}
 
 SgdUpdate::SgdUpdate(const KernelCall& call)
     : rate_(rounded(call, memory + 1)),
@@ -194,17 +231,29 @@ SgdUpdate::SgdUpdate(const KernelCall& call)
   if (velocity_) new_velocity_ = output(call, 2);
 }
 
-void SgdUpdate::run(int64_t begin, int64_t end) const {
+void SgdUpdate::run(int64_t begin, int64_t end, const float* grad) const {
+  run_with(StoredGradient{grad}, begin, end);
+}
+
+void SgdUpdate::run_outer(int64_t begin, int64_t end, float factor, const float* row) const {
+  run_with(OuterGradient{factor, row}, begin, end);
+}
+
+template <typename Gradient>
+void SgdUpdate::run_with(Gradient gradient, int64_t begin, int64_t end) const {
+  const float* p = param_ + begin;
+  float* new_p = new_param_ + begin;
+  const int64_t count = end - begin;
   const SgdNumbers n{rate_, momentum_, undamped_, decay_};
   with_flag(decay_ != 0, [&](auto decays) {
     if (!velocity_ || momentum_ == 0) {
-      sweep<2, 1>(PlainSgd<decays>{n}, {param_, grad_}, {new_param_}, begin, end);
+      sweep<2, 1>(PlainSgd<decays>{n}, gradient, {p, nullptr}, {new_p}, count);
       return;
     }
     with_flag(first_, [&](auto first) {
       with_flag(nesterov_, [&](auto nesterov) {
-        sweep<3, 2>(MomentumSgd<decays, first, nesterov>{n}, {param_, grad_, velocity_},
-                    {new_param_, new_velocity_}, begin, end);
+        sweep<3, 2>(MomentumSgd<decays, first, nesterov>{n}, gradient,
+                    {p, nullptr, velocity_ + begin}, {new_p, new_velocity_ + begin}, count);
       });
     });
   });
@@ -242,10 +291,20 @@ AdamUpdate::AdamUpdate(const KernelCall& call) {
   out_ = {output(call, 0), output(call, 2), output(call, 3)};
 }
 
-void AdamUpdate::run(int64_t begin, int64_t end) const {
+void AdamUpdate::run(int64_t begin, int64_t end, const float* grad) const {
+  run_with(StoredGradient{grad}, begin, end);
+}
+
+void AdamUpdate::run_outer(int64_t begin, int64_t end, float factor, const float* row) const {
+  run_with(OuterGradient{factor, row}, begin, end);
+}
+
+template <typename Gradient>
+void AdamUpdate::run_with(Gradient gradient, int64_t begin, int64_t end) const {
   const Adam rule{keep_first_, add_first_, keep_second_, add_second_, into_grad_,
                   shrink_,     step_size_, root_bias_,   epsilon_};
-  sweep(rule, in_, out_, begin, end);
+  sweep<4, 3>(rule, gradient, {in_[0] + begin, nullptr, in_[2] + begin, in_[3] + begin},
+              {out_[0] + begin, out_[1] + begin, out_[2] + begin}, end - begin);
 }
 
 void AdamUpdate::finish(const KernelCall& call) const { count_update(call); }
@@ -269,17 +328,29 @@ RmspropUpdate::RmspropUpdate(const KernelCall& call)
   new_buffer_ = output(call, 3);
 }
 
-void RmspropUpdate::run(int64_t begin, int64_t end) const {
+void RmspropUpdate::run(int64_t begin, int64_t end, const float* grad) const {
+  run_with(StoredGradient{grad}, begin, end);
+}
+
+void RmspropUpdate::run_outer(int64_t begin, int64_t end, float factor, const float* row) const {
+  run_with(OuterGradient{factor, row}, begin, end);
+}
+
+template <typename Gradient>
+void RmspropUpdate::run_with(Gradient gradient, int64_t begin, int64_t end) const {
   const RmspropNumbers n{rate_,  keep_,     add_,        epsilon_,
                          decay_, momentum_, tf_variant_, tf_variant_ && first_};
+  const float *p = param_ + begin, *square = square_ + begin;
+  float *new_p = new_param_ + begin, *new_square = new_square_ + begin;
+  const int64_t count = end - begin;
   if (buffer_ && momentum_ != 0) {
-    sweep<4, 3>(Rmsprop<true, true>{n}, {param_, grad_, square_, buffer_},
-                {new_param_, new_square_, new_buffer_}, begin, end);
+    sweep<4, 3>(Rmsprop<true, true>{n}, gradient, {p, nullptr, square, buffer_ + begin},
+                {new_p, new_square, new_buffer_ + begin}, count);
     return;
   }
   with_flag(momentum_ != 0, [&](auto moves) {
-    sweep<3, 2>(Rmsprop<moves, false>{n}, {param_, grad_, square_}, {new_param_, new_square_},
-                begin, end);
+    sweep<3, 2>(Rmsprop<moves, false>{n}, gradient, {p, nullptr, square}, {new_p, new_square},
+                count);
   });
   if (buffer_ && new_buffer_ != buffer_)
     std::copy(buffer_ + begin, buffer_ + end, new_buffer_ + begin);

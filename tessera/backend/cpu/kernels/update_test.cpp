@@ -36,6 +36,17 @@ class UpdateTrial {
     memory_[memory_.size() - 1 - from_back] = {value, 0};
   }
 
+  // Leaves a gap after each element of an operand.
+  void spread_out(size_t operand) {
+    std::vector<float> spread;
+    for (const float value : memory_[operand]) {
+      spread.push_back(value);
+      spread.push_back(1e9F);
+    }
+    memory_[operand] = std::move(spread);
+    for (int64_t& stride : inputs_[operand].geometry.strides) stride *= 2;
+  }
+
   KernelChoice chosen() const { return choose_kernel({row_, attrs_, inputs_, outputs_}); }
 
   template <typename Run>
@@ -54,7 +65,8 @@ class UpdateTrial {
   }
 
   std::vector<std::vector<float>> results(const PreparedKernel& kernel, int threads) const {
-    return results(threads, [&](const KernelCall& call) { kernel.run(call, {}); });
+    std::vector<std::byte> workspace(static_cast<size_t>(kernel.workspace_bytes()));
+    return results(threads, [&](const KernelCall& call) { kernel.run(call, workspace); });
   }
 
  private:
@@ -92,6 +104,47 @@ TEST_P(Update, HasTheBitsOfTheReference) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Rows, Update, ::testing::Values("sgd", "adam", "rmsprop"));
+
+// A row of updates by products; its samples with a depth of 1, and some of its own.
+std::vector<Sample> outer_samples(const OpDef& row) {
+  std::vector<Sample> samples = row.samples;
+  for (const Shape& shape : {Shape{1, 1}, Shape{1, 19}, Shape{23, 1}, Shape{100, 972}}) {
+    Sample& one = samples.emplace_back(row.samples.back());
+    for (SampleOperand& operand : one.operands) {
+      if (operand.type == row.samples.back().operands[0].type) operand.type.shape = shape;
+    }
+  }
+  for (Sample& sample : samples) {
+    const Shape shape = sample.operands[0].type.shape;
+    sample.operands[1].type.shape = {shape[0], 1};
+    sample.operands.back().type.shape = {1, shape[1]};
+  }
+  return samples;
+}
+
+TEST_P(Update, ByOuterProductsHasTheBitsOfTheReference) {
+  const OpDef& row = op(std::string(GetParam()) + "_of_product");
+  for (const Sample& sample : outer_samples(row)) {
+    for (const bool spread : {false, true}) {
+      UpdateTrial trial(row, sample);
+      if (spread) {
+        trial.spread_out(1);
+        trial.spread_out(sample.operands.size() - 1);
+      }
+      const KernelChoice choice = trial.chosen();
+      EXPECT_EQ(choice.name, "avx2");
+      const auto wanted = trial.results(*reference_kernel(row).kernel, 1);
+      for (const int threads : {1, 2, 3}) {
+        EXPECT_EQ(trial.results(*choice.kernel, threads), wanted);
+      }
+    }
+  }
+}
+
+TEST_F(Update, DeeperProductsAreLeftToTheReference) {
+  const OpDef& row = op("sgd_of_product");
+  EXPECT_EQ(UpdateTrial(row, row.samples.back()).chosen().name, "reference");
+}
 
 TEST_F(Update, SgdWithoutMomentumLeavesTheVelocity) {
   const OpDef& row = op("sgd");

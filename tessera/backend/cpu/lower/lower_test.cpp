@@ -195,6 +195,35 @@ TEST(Lower, UpdatesHappenInTheStatesMemory) {
   expect_same(p.graph, 3);
 }
 
+// A linear layer, given one row: its weights change in their place, by one call.
+TEST(Lower, AnOuterProductIsUsedUpByItsUpdate) {
+  constexpr int64_t in = 80, out = 70;
+  Graph graph;
+  Builder build(graph);
+  const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {1, in}});
+  std::vector<ValueId> numbers;
+  for (const char* name : {"learning_rate", "momentum", "dampening", "weight_decay"})
+    numbers.push_back(graph.add_input(InputKind::hyperparameter, name, {DType::f32, {2}}));
+  const ValueId w = graph.add_state(StateKind::parameter, "w", {DType::f32, {out, in}});
+  const ValueId step = graph.add_state(StateKind::optimizer, "step", {DType::f32, {}});
+  const ValueId velocity = graph.add_state(StateKind::optimizer, "v", {DType::f32, {out, in}});
+  const std::vector<int64_t> turned = {1, 0};
+  const ValueId y = build.add("matmul", {x, build.permute(w, turned)});
+  graph.add_output("y", y);
+  const ValueId grad = build.add("matmul", {build.permute(build.add("exp", {y}), turned), x});
+  build.set_place({}, Phase::update);
+  std::vector<ValueId> operands = {w, grad, step, velocity};
+  operands.insert(operands.end(), numbers.begin(), numbers.end());
+  const auto results = build.add_all("sgd", operands);
+  for (size_t i = 0; i < 3; ++i) graph.states()[i].after_update = results[i];
+  const Plan plan = lower(graph);
+  EXPECT_EQ(plan.calls.size(), 3U) << print(plan);
+  EXPECT_EQ(plan.calls.size() - plan.update_begin, 1U);
+  EXPECT_EQ(plan.calls.back().op, "sgd_of_product");
+  EXPECT_LT(plan.memory.without_reuse_bytes, int64_t{in * out * 4});
+  expect_same(graph, 1);
+}
+
 TEST(Lower, AStateWithLaterReadersIsCopiedAtTheEnd) {
   Program p;
   const ValueId mean = p.graph.add_state(StateKind::buffer, "mean", square);

@@ -1,0 +1,14 @@
+// Makes one node of an optimiser's update and the matrix product that is its gradient, where
+// nothing is accumulated in between: the gradient of a linear layer is then never stored. When that
+// pays is in docs/notes/fusion.md.
+#pragma once
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::cpu {
+
+inline constexpr const char* fuse_updates_name = "fuse_updates";  // to turn it off
+
+Graph fuse_updates(const Graph& graph);
+
+}  // namespace tessera::cpu
