@@ -185,7 +185,9 @@ struct Moments {
   Acc start() const { return {}; }
   template <typename T>
   void step(Acc& acc, T x, int64_t) const {
-    if (acc.count == 0) acc.origin = static_cast<double>(x);
+    // No distance from infinity is a number.
+    if (acc.count == 0 && std::isfinite(static_cast<double>(x)))
+      acc.origin = static_cast<double>(x);
     const double distance = static_cast<double>(x) - acc.origin;
     acc.sum += distance;
     acc.squares += distance * distance;

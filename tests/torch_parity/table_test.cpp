@@ -362,7 +362,8 @@ const Names nothing_undefined = {"aminmax",
                                  "multilabel_margin_loss_forward",
                                  "multilabel_margin_loss_backward",
                                  "embedding_bag_backward",
-                                 "embedding_bag_weights_backward"};
+                                 "embedding_bag_weights_backward",
+                                 "unfold_backward"};
 
 TEST_P(Table, TakesScalarsAndEmptyTensors) {
   const OpDef& row = *GetParam();

@@ -1,8 +1,10 @@
 // Mean and variance of channels in one pass over memory. The elements of a channel are cut into
 // tiles. A tile sums distances from an origin, the mean of its first elements, and their squares
 // in single precision: the origin lies so close to the tile's mean that nothing much cancels. Tiles
-// are then joined in double precision, in order.
+// are then joined in double precision, in order. Where that gives no finite numbers (an origin is
+// infinite, or a sum too large) the channel is computed again, plainly and in double precision.
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/backend/cpu/kernels/avx2.h"
 #include "tessera/backend/cpu/kernels/table.h"
@@ -159,6 +161,26 @@ TESSERA_AVX2 void tile_moment(const Channels& c, const float* x, int64_t group, 
   wide_tile<false>(c, at, segments, length, mask_of(present), out);
 }
 
+struct MeanAndVariance {
+  double mean = 0, variance = 0;
+};
+
+// As PyTorch computes it. Slow: two passes, an element at a time.
+MeanAndVariance plain_moments(const Channels& c, const float* x, int64_t channel) {
+  const int64_t width = c.wide ? lanes : 1;
+  const float* first = x + channel / width * c.group_stride + channel % width;
+  const auto total = [&](auto term) {
+    double sum = 0;
+    for (int64_t segment = 0; segment < c.segments; ++segment) {
+      const float* at = first + segment * c.segment_stride;
+      for (int64_t i = 0; i < c.length; ++i) sum += term(double{at[i * c.step]});
+    }
+    return sum / static_cast<double>(c.segments * c.length);
+  };
+  const double mean = total([](double v) { return v; });
+  return {mean, total([mean](double v) { return (v - mean) * (v - mean); })};
+}
+
 // moments(x) -> mean, var
 class MomentsKernel : public PreparedKernel {
  public:
@@ -182,18 +204,33 @@ class MomentsKernel : public PreparedKernel {
       for (int64_t i = begin; i < end; ++i) fold(x, i / splits_, i % splits_, moments[i]);
     });
     const int64_t width = c_.wide ? lanes : 1;
+    float* means = call.outputs[0].as<float>();
+    float* variances = call.outputs[1].as<float>();
+    bool all_finite = true;
     for (int64_t group = 0; group < c_.groups; ++group) {
       Moment& moment = moments[group * splits_];
       for (int64_t i = 1; i < splits_; ++i) moment.join(moments[group * splits_ + i]);
       for (int64_t i = 0; i < std::min(width, c_.count - group * width); ++i) {
-        call.outputs[0].as<float>()[group * width + i] = static_cast<float>(moment.mean[i]);
-        call.outputs[1].as<float>()[group * width + i] =
-            static_cast<float>(std::max(moment.squares[i], 0.0) / moment.count);
+        const int64_t channel = group * width + i;
+        means[channel] = static_cast<float>(moment.mean[i]);
+        variances[channel] = static_cast<float>(std::max(moment.squares[i], 0.0) / moment.count);
+        all_finite = all_finite && is_finite(means[channel], variances[channel]);
       }
     }
+    if (all_finite) return;
+    call.pool.run(c_.count, [&](int64_t channel) {
+      if (is_finite(means[channel], variances[channel])) return;
+      const MeanAndVariance plain = plain_moments(c_, x, channel);
+      means[channel] = static_cast<float>(plain.mean);
+      variances[channel] = static_cast<float>(plain.variance);
+    });
   }
 
  private:
+  static bool is_finite(float mean, float variance) {
+    return std::isfinite(mean) && std::isfinite(variance);
+  }
+
   void fold(const float* x, int64_t group, int64_t split, Moment& out) const {
     const int64_t end = std::min(c_.tiles(), (split + 1) * tiles_per_split_);
     int64_t tile = split * tiles_per_split_;

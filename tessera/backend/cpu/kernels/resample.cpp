@@ -19,13 +19,15 @@ using kernels::Taps;
 
 constexpr int64_t piece_elements = 32768;  // about; of input and result together
 
-// For every position of the result the positions it is mixed from, `most` for each; those that are
-// not needed have weight 0. Stored by number of the tap, so that neighbours lie side by side.
+// For every position of the result the positions it is mixed from, up to `most` of them. Stored by
+// number of the tap, so that neighbours lie side by side; a place that is not used holds -1 and is
+// never read: infinity times 0 would not be nothing.
 struct Mix {
   int64_t size = 0, most = 1;
   std::vector<int32_t> at;
   std::vector<float> weight;
-  bool copies = true;  // one position with weight 1
+  std::vector<int32_t> count;  // of each position
+  bool copies = true;          // one position with weight 1
 
   int64_t place(int64_t tap, int64_t i) const { return tap * size + i; }
 };
@@ -34,30 +36,28 @@ Mix mix_of(const std::vector<std::vector<std::pair<int64_t, float>>>& lists) {
   Mix mix;
   mix.size = static_cast<int64_t>(lists.size());
   for (const auto& list : lists) mix.most = std::max(mix.most, static_cast<int64_t>(list.size()));
-  mix.at.assign(static_cast<size_t>(mix.size * mix.most), 0);
+  mix.at.assign(static_cast<size_t>(mix.size * mix.most), -1);
   mix.weight.assign(mix.at.size(), 0);
   for (int64_t i = 0; i < mix.size; ++i) {
     const auto& list = lists[static_cast<size_t>(i)];
-    for (int64_t tap = 0; tap < mix.most && !list.empty(); ++tap) {
-      const bool used = tap < static_cast<int64_t>(list.size());
-      // A tap that is not needed reads what is read anyway: elsewhere infinity times 0 may wait.
-      const auto& [at, weight] = list[used ? static_cast<size_t>(tap) : 0];
-      const auto place = static_cast<size_t>(mix.place(tap, i));
-      mix.at[place] = static_cast<int32_t>(at);
-      mix.weight[place] = used ? weight : 0;
+    mix.count.push_back(static_cast<int32_t>(list.size()));
+    for (size_t tap = 0; tap < list.size(); ++tap) {
+      const auto place = static_cast<size_t>(mix.place(static_cast<int64_t>(tap), i));
+      mix.at[place] = static_cast<int32_t>(list[tap].first);
+      mix.weight[place] = list[tap].second;
     }
     mix.copies = mix.copies && list.size() == 1 && list[0].second == 1;
   }
   return mix;
 }
 
-// From the taps of the resizing: forward as they are, backward by the position they read.
+// From the taps of the resizing: forward as they are, backward by the position they read. Those of
+// weight 0 stay: PyTorch multiplies with them too, and what is not finite shows it.
 Mix mix_of(const Taps& taps, int64_t from, bool backward) {
   std::vector<std::vector<std::pair<int64_t, float>>> lists(backward ? static_cast<size_t>(from)
                                                                      : taps.size());
   for (size_t i = 0; i < taps.size(); ++i) {
     for (size_t k = 0; k < taps[i].count; ++k) {
-      if (taps[i].weight[k] == 0) continue;
       const auto at = static_cast<size_t>(taps[i].at[k]);
       if (backward) {
         lists[at].emplace_back(static_cast<int64_t>(i), taps[i].weight[k]);
@@ -92,10 +92,12 @@ TESSERA_AVX2 void add_rows(const float* const* x, const float* weights, bool fir
 
 // out = sum over taps of weight * row of x, two at a time.
 void mix_rows(const Mix& mix, int64_t row, const float* x, int64_t length, float* out) {
-  for (int64_t tap = 0; tap < mix.most; tap += 2) {
+  const int64_t taps = mix.count[static_cast<size_t>(row)];
+  if (taps == 0) std::fill(out, out + length, 0.0F);
+  for (int64_t tap = 0; tap < taps; tap += 2) {
     const float* rows[2] = {};
     float weights[2] = {};
-    const int64_t count = std::min<int64_t>(2, mix.most - tap);
+    const int64_t count = std::min<int64_t>(2, taps - tap);
     for (int64_t k = 0; k < count; ++k) {
       const auto place = static_cast<size_t>(mix.place(tap + k, row));
       rows[k] = x + mix.at[place] * length;
@@ -112,9 +114,10 @@ void mix_rows(const Mix& mix, int64_t row, const float* x, int64_t length, float
 TESSERA_AVX2 void mix_grouped_columns(const Mix& mix, const float* x, float* out) {
   const int32_t* at = mix.at.data();
   const float* weight = mix.weight.data();
-  const int64_t size = mix.size, end = mix.size * mix.most;
+  const int64_t size = mix.size;
   for (int64_t column = 0; column < size; ++column) {
     __m256 sum = _mm256_setzero_ps();
+    const int64_t end = column + mix.count[static_cast<size_t>(column)] * size;
     for (int64_t place = column; place < end; place += size) {
       const __m256 value = _mm256_loadu_ps(x + int64_t{at[place]} * lanes);
       sum = _mm256_fmadd_ps(_mm256_set1_ps(weight[place]), value, sum);
@@ -131,7 +134,9 @@ TESSERA_AVX2 void mix_plain_columns(const Mix& mix, const float* x, float* out) 
     for (int64_t place = column; place < end; place += size) {
       const __m256i at = _mm256_maskload_epi32(mix.at.data() + place, mask);
       const __m256 weight = _mm256_maskload_ps(mix.weight.data() + place, mask);
-      sum = _mm256_fmadd_ps(weight, _mm256_i32gather_ps(x, at, 4), sum);
+      const __m256 used = _mm256_castsi256_ps(_mm256_xor_si256(at, _mm256_set1_epi32(-1)));
+      const __m256 value = _mm256_mask_i32gather_ps(_mm256_setzero_ps(), x, at, used, 4);
+      sum = _mm256_fmadd_ps(weight, value, sum);
     }
     _mm256_maskstore_ps(out + column, mask, sum);
   }

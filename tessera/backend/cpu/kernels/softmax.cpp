@@ -83,13 +83,19 @@ TESSERA_AVX2 inline __m256 term(const float* g, const float* y, __m256i mask) {
   return function == Function::softmax ? _mm256_mul_ps(grad, load<whole>(y, mask)) : grad;
 }
 
+// exp(x) for any x. No logarithm of a softmax is above 0, but nothing checks what a program passes.
+TESSERA_AVX2 inline __m256 exp_of_any(__m256 x) {
+  const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
+  return _mm256_blendv_ps(exp_of(x), infinity, _mm256_cmp_ps(x, _mm256_set1_ps(88), _CMP_GT_OQ));
+}
+
 template <Function function, bool whole>
 TESSERA_AVX2 inline void store_grad(const float* g, const float* y, __m256 sum, __m256i mask,
                                     float* out) {
   const __m256 grad = load<whole>(g, mask), result = load<whole>(y, mask);
   store<whole>(out, mask,
                function == Function::softmax ? _mm256_mul_ps(_mm256_sub_ps(grad, sum), result)
-                                             : _mm256_fnmadd_ps(exp_of(result), sum, grad));
+                                             : _mm256_fnmadd_ps(exp_of_any(result), sum, grad));
 }
 
 template <Function function>
