@@ -31,7 +31,7 @@ class Residual(nn.Module):
 
 
 def resnet():
-    """Small, but with the 3x3 convolutions of 16 channels and more that run by Winograd's method."""
+    """Small, but with 3x3 convolutions of 16 channels and more, which run by Winograd's method."""
     return WithLoss(
         nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1, bias=False),
