@@ -34,7 +34,7 @@ struct Span {
 class Pieces {
  public:
   explicit Pieces(const Problem& p, int64_t most = INT64_MAX) : places_(p.places) {
-    const int64_t enough = (p.places * p.images + most - 1) / most;
+    const int64_t enough = (p.places * p.images - 1) / most + 1;
     grain_ = std::max({lanes, piece_elements / p.wide(), enough}) / lanes * lanes;
     per_image_ = (p.places + grain_ - 1) / grain_;
     count_ = per_image_ * p.images;

@@ -1,7 +1,7 @@
 // Images resized, and the gradients brought back. Both are the same sum, with weights that depend
 // on rows and on columns alone: first rows are mixed, a whole row at a time, then columns. In
-// grouped layouts a column is a vector; in the plain one eight columns are gathered. Within two
-// units in the last place of the largest result of the reference.
+// grouped layouts a column is a vector; in the plain one eight columns are gathered. Results
+// are within 3e-7 of the reference's, gradients within 5e-7, relative to the largest.
 #include "tessera/kernels/resample.h"
 
 #include <algorithm>

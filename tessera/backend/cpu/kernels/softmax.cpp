@@ -1,6 +1,6 @@
 // Softmax, its logarithm and their gradients, over the last dimension (eight elements of a row at a
-// time) or over another (eight neighbouring columns at a time: the classes of pixels). Within two
-// units in the last place of the largest result of the reference.
+// time) or over another (eight neighbouring columns at a time: the classes of pixels). Results
+// are within 3e-7 of the reference's, gradients within 1e-6, relative to the largest.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -41,6 +41,7 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     means_entries,
     moments_entries,
     nll_loss_entries,
+    random_entries,
     resample_entries,
     softmax_entries,
     update_entries,

@@ -146,6 +146,30 @@ TEST(Lower, AViewThatStridesCannotSayIsCopied) {
   expect_same(p.graph);
 }
 
+// The gradient of joined channels, of one image: whatever the layout, it is read where it lies.
+TEST(Lower, ASliceBetweenGroupsOfChannelsIsNotCopied) {
+  const auto calls_of = [](bool sliced) {
+    Graph graph;
+    Builder build(graph);
+    const TensorType image{DType::f32, {1, 16, 12, 12}}, filters{DType::f32, {16, 16, 3, 3}};
+    const ValueId x = graph.add_input(InputKind::data, "x", image);
+    const ValueId weight = graph.add_input(InputKind::data, "weight", filters);
+    const std::vector<int64_t> one = {1, 1}, two = {2, 2}, none = {0, 0};
+    ValueId y =
+        build.add("conv", {x, weight}, {{"stride", one}, {"padding", one}, {"dilation", one}});
+    if (sliced) {
+      y = build.add("view", {y},
+                    {{"shape", std::vector<int64_t>{1, 8, 12, 12}},
+                     {"strides", std::vector<int64_t>{2304, 144, 12, 1}},
+                     {"offset", int64_t{1152}}});
+    }
+    const Attrs window = {{"kernel_size", two}, {"stride", two}, {"padding", none}};
+    graph.add_output("y", build.add_all("max_pool2d_with_indices", {y}, window)[0]);
+    return lower_unfused(graph).calls.size();
+  };
+  EXPECT_EQ(calls_of(true), calls_of(false));
+}
+
 TEST(Lower, ElementwiseChainsUseOneBuffer) {
   Program p;
   ValueId y = p.build.add("neg", {p.x});

@@ -1,0 +1,41 @@
+#include <gtest/gtest.h>
+
+#include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
+
+namespace tessera::cpu {
+namespace {
+
+TEST(Random, MasksHaveTheBitsOfTheReference) {
+  for (const Shape& shape : {Shape{1}, Shape{7, 5}, Shape{3, 32}, Shape{2, 9000}, Shape{5, 8191}}) {
+    for (const double p : {0.0, 0.3, 0.9, 1.0}) {
+      SCOPED_TRACE(tessera::to_string(shape));
+      const int64_t key = 77 + static_cast<int64_t>(p * 10);
+      OperatorTrial("bernoulli", {{shape}}, {{"p", p}, {"key", key}})
+          .expect_agrees("avx2_bernoulli", 0);
+    }
+  }
+}
+
+// Also where the seed and the counter of steps need more than 32 bits.
+TEST(Random, MasksDependOnSeedAndStep) {
+  const Attrs attrs = completed(op("bernoulli"), {{"p", 0.5}, {"key", int64_t{9}}});
+  const KernelOperand x{DType::f32, dense({100})};
+  const std::vector<KernelOperand> inputs = {x}, outputs = {x};
+  const KernelChoice choice = choose_kernel({op("bernoulli"), attrs, inputs, outputs});
+  ThreadPool pool(2);
+  const auto drawn = [&](const PreparedKernel& kernel, const RngState& rng) {
+    std::vector<float> values(100);
+    const std::vector<TensorView> views = {{reinterpret_cast<std::byte*>(values.data()), DType::f32,
+                                            x.geometry.shape, x.geometry.strides}};
+    kernel.run({views, views, attrs, pool, rng}, {});
+    return values;
+  };
+  const KernelChoice reference = reference_kernel(op("bernoulli"));
+  const RngState states[] = {{1, 2}, {1, 3}, {uint64_t{1} << 40, (uint64_t{5} << 32) + 2}};
+  for (const RngState& rng : states)
+    EXPECT_EQ(drawn(*choice.kernel, rng), drawn(*reference.kernel, rng));
+  EXPECT_NE(drawn(*choice.kernel, states[0]), drawn(*choice.kernel, states[1]));
+}
+
+}  // namespace
+}  // namespace tessera::cpu
