@@ -4,8 +4,12 @@
 
 #include <numeric>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
+
 namespace tessera::cpu {
 namespace {
+
+class Copy : public NeedsAvx2 {};
 
 void expect_copies(const Geometry& from, const std::string& kernel) {
   SCOPED_TRACE(tessera::to_string(TensorType{DType::f32, from.shape}));
@@ -28,7 +32,7 @@ void expect_copies(const Geometry& from, const std::string& kernel) {
   EXPECT_EQ(got, wanted);
 }
 
-TEST(Copy, ConversionsOfLayoutsTranspose) {
+TEST_F(Copy, ConversionsOfLayoutsTranspose) {
   for (const Shape& shape : {Shape{16, 24, 5, 7}, Shape{8, 8, 1, 9}, Shape{8, 16, 40, 50}}) {
     for (const Layout& layout : {channels_layout, batch_layout, weights_layout}) {
       expect_copies(physical_geometry(layout, dense(shape)), "transposing");
@@ -37,7 +41,7 @@ TEST(Copy, ConversionsOfLayoutsTranspose) {
   }
 }
 
-TEST(Copy, OtherStridesAreCopiedToo) {
+TEST_F(Copy, OtherStridesAreCopiedToo) {
   expect_copies({{20, 30}, {1, 20}, 0}, "transposing");
   expect_copies({{3, 30}, {1, 3}, 0}, "strided");
   expect_copies({{4, 5, 6}, {60, 12, 2}, 1}, "strided");

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 #include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class MaxPool : public NeedsAvx2 {};
 
 using Ints = std::vector<int64_t>;
 
@@ -34,7 +37,7 @@ Attrs attrs_of(const Case& c) {
           {"ceil_mode", c.ceil_mode}};
 }
 
-TEST(MaxPool, HasTheBitsOfTheReferenceInAnyLayout) {
+TEST_F(MaxPool, HasTheBitsOfTheReferenceInAnyLayout) {
   const WithoutKernels others("batch8");
   for (const Case& c : cases()) {
     for (const Layout& layout : {plain_layout, channels_layout, batch_layout}) {
@@ -50,7 +53,7 @@ TEST(MaxPool, HasTheBitsOfTheReferenceInAnyLayout) {
   }
 }
 
-TEST(MaxPool, GradientHasTheBitsOfTheReference) {
+TEST_F(MaxPool, GradientHasTheBitsOfTheReference) {
   const WithoutKernels others("batch8");
   for (const Case& c : cases()) {
     OperatorTrial forward("max_pool2d_with_indices", {{c.input}}, attrs_of(c));
@@ -67,7 +70,7 @@ TEST(MaxPool, GradientHasTheBitsOfTheReference) {
   }
 }
 
-TEST(MaxPool, OneImageWithoutABatch) {
+TEST_F(MaxPool, OneImageWithoutABatch) {
   const OperatorTrial trial("max_pool2d_with_indices", {{{3, 20, 33}}},
                             attrs_of({{}, {2, 2}, {2, 2}, {0, 0}}));
   trial.expect_agrees("avx2_max_pool", 0);

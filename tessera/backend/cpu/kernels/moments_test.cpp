@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class Moments : public NeedsAvx2 {};
 
 Attrs all_but_channels(const Shape& shape) {
   std::vector<int64_t> dims;
@@ -19,7 +22,7 @@ void expect_good(const Shape& shape, const Layout& layout, double low = 0, doubl
   trial.expect_agrees("avx2_moments", 5e-7);
 }
 
-TEST(Moments, OfPlainImages) {
+TEST_F(Moments, OfPlainImages) {
   for (const Shape& shape : std::vector<Shape>{{2, 3, 5, 7},
                                                {1, 1, 1, 9},
                                                {3, 5, 2, 2},
@@ -32,13 +35,13 @@ TEST(Moments, OfPlainImages) {
   }
 }
 
-TEST(Moments, OfMatrices) {
+TEST_F(Moments, OfMatrices) {
   for (const Shape& shape : std::vector<Shape>{{6, 5}, {16, 64}, {1000, 19}, {5, 3, 1, 1}}) {
     expect_good(shape, plain_layout);
   }
 }
 
-TEST(Moments, OfChannelsAndImagesInGroups) {
+TEST_F(Moments, OfChannelsAndImagesInGroups) {
   for (const Shape& shape :
        std::vector<Shape>{{8, 8, 5, 7}, {8, 24, 1, 1}, {16, 16, 28, 28}, {8, 8, 60, 61}}) {
     expect_good(shape, channels_layout);
@@ -47,13 +50,39 @@ TEST(Moments, OfChannelsAndImagesInGroups) {
   expect_good({1, 64, 7, 7}, channels_layout);
 }
 
-TEST(Moments, NothingCancelsFarFromZero) {
+TEST_F(Moments, NothingCancelsFarFromZero) {
   expect_good({4, 8, 40, 40}, plain_layout, 1000, 1001);
   expect_good({4, 8, 40, 40}, channels_layout, 1000, 1001);
   expect_good({500, 8}, plain_layout, 1000, 1001);
 }
 
-TEST(Moments, OthersGoToTheReference) {
+TEST_F(Moments, WhatIsNotFiniteGivesWhatAPlainSumGives) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const Layout& layout : {plain_layout, channels_layout, batch_layout}) {
+    SCOPED_TRACE(to_string(layout));
+    const Shape shape{8, 8, 5, 7};
+    OperatorTrial trial("moments", {{shape, layout}}, all_but_channels(shape));
+    float* x = trial.values(0);
+    x[0] = infinity;
+    x[35] = 1;
+    x[36] = -infinity;
+    x[2 * 35] = 3e38F;
+    x[2 * 35 + 1] = x[2 * 35 + 2] = 3e38F;
+    x[3 * 35] = infinity;
+    x[3 * 35 + 34] = -infinity;
+    x[4 * 35 + 9] = std::numeric_limits<float>::quiet_NaN();
+    trial.expect_agrees("avx2_moments", 5e-7);
+    const auto mean = trial.result(1)[0];
+    const auto* means = reinterpret_cast<const float*>(mean.data());
+    EXPECT_EQ(means[0], infinity);
+    EXPECT_EQ(means[1], -infinity);
+    EXPECT_NEAR(means[2], 9e38 / (8 * 35), 1e32);
+    EXPECT_TRUE(std::isnan(means[3]) && std::isnan(means[4]));
+    EXPECT_TRUE(std::isfinite(means[5]));
+  }
+}
+
+TEST_F(Moments, OthersGoToTheReference) {
   EXPECT_EQ(OperatorTrial("moments", {{{4, 5, 6}}}, {{"dim", std::vector<int64_t>{0}}}).kernel(),
             "reference");
 }
