@@ -10,6 +10,12 @@ from models import MLP, BatchNormCNN, SeedCNN, batch, relative
 MODELS = [SeedCNN, MLP, BatchNormCNN]
 
 
+@pytest.fixture(autouse=True)
+def precise(monkeypatch):
+    """The fast setting rounds more in large convolutions: precision_test.py is about that."""
+    monkeypatch.setenv("TESSERA_PRECISION", "precise")
+
+
 def make(model_class, seed=1):
     torch.manual_seed(seed)
     model = model_class()

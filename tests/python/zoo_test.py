@@ -18,6 +18,12 @@ from zoo import ZOO, make
 STEADY = {"mlp", "seed_cnn", "lstm", "gru"}
 
 
+@pytest.fixture(autouse=True)
+def precise(monkeypatch):
+    """The fast setting rounds more in large convolutions: precision_test.py is about that."""
+    monkeypatch.setenv("TESSERA_PRECISION", "precise")
+
+
 def optimizer_for(name, model):
     if name in STEADY:
         return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
