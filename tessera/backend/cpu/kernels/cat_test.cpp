@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class Cat : public NeedsAvx2 {};
 
 struct Case {
   std::vector<Shape> parts;
@@ -12,7 +15,7 @@ struct Case {
   DType dtype = DType::f32;
 };
 
-TEST(Cat, AgreesWithTheReference) {
+TEST_F(Cat, AgreesWithTheReference) {
   const std::vector<Case> cases = {
       {{{2, 3}, {1, 3}, {4, 3}}, 0},
       {{{2, 3, 4}, {2, 5, 4}}, -2},
@@ -38,7 +41,7 @@ TEST(Cat, AgreesWithTheReference) {
   }
 }
 
-TEST(Cat, LayoutsThatDifferAreLeftToTheReference) {
+TEST_F(Cat, LayoutsThatDifferAreLeftToTheReference) {
   EXPECT_EQ(OperatorTrial("cat", {{{1, 8, 4, 4}, channels_layout}, {{1, 8, 4, 4}}}, {{"dim", 1}},
                           {channels_layout})
                 .kernel(),
@@ -46,7 +49,7 @@ TEST(Cat, LayoutsThatDifferAreLeftToTheReference) {
 }
 
 // Parts that are views, as the gradient of attention joins them.
-TEST(Cat, PartsMayHaveAnyStrides) {
+TEST_F(Cat, PartsMayHaveAnyStrides) {
   const Geometry in_runs{{6, 2, 4, 8}, {8, 192, 48, 1}, 0};
   const Geometry transposed{{13, 3, 20}, {1, 300, 14}, 0};
   for (const Geometry& view : {in_runs, transposed}) {

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class GroupNorm : public NeedsAvx2 {};
 
 using Ints = std::vector<int64_t>;
 
@@ -22,7 +25,7 @@ struct Case {
 const std::vector<Case> cases = {{{1, 12, 9, 9}, 3}, {{2, 6, 4, 5}, 3},   {{3, 4, 1, 1}, 2},
                                  {{2, 6, 20}, 1},    {{1, 8, 50, 61}, 8}, {{5, 7, 8, 8}, 7}};
 
-TEST(GroupNorm, AgreesWithTheReference) {
+TEST_F(GroupNorm, AgreesWithTheReference) {
   for (const Case& c : cases) {
     for (const bool affine : {true, false}) {
       SCOPED_TRACE(tessera::to_string(c.shape));
@@ -33,7 +36,7 @@ TEST(GroupNorm, AgreesWithTheReference) {
   }
 }
 
-TEST(GroupNorm, GradientsAgreeWithTheReference) {
+TEST_F(GroupNorm, GradientsAgreeWithTheReference) {
   for (const Case& c : cases) {
     for (const Ints& mask : {Ints{1, 1, 1}, Ints{1, 0, 0}, Ints{0, 1, 1}}) {
       SCOPED_TRACE(tessera::to_string(c.shape));

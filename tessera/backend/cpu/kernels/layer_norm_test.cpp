@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class LayerNorm : public NeedsAvx2 {};
 
 using Ints = std::vector<int64_t>;
 
@@ -22,7 +25,7 @@ Shape rows_shape(const Case& c) {
   return shape;
 }
 
-TEST(LayerNorm, AgreesWithTheReference) {
+TEST_F(LayerNorm, AgreesWithTheReference) {
   for (const Case& c : cases) {
     for (const bool affine : {true, false}) {
       SCOPED_TRACE(tessera::to_string(c.shape));
@@ -34,7 +37,7 @@ TEST(LayerNorm, AgreesWithTheReference) {
   }
 }
 
-TEST(LayerNorm, GradientsAgreeWithTheReference) {
+TEST_F(LayerNorm, GradientsAgreeWithTheReference) {
   for (const Case& c : cases) {
     for (const bool affine : {true, false}) {
       SCOPED_TRACE(tessera::to_string(c.shape));

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class Means : public NeedsAvx2 {};
 
 using Ints = std::vector<int64_t>;
 
@@ -13,7 +16,7 @@ struct Case {
   Layout layout = {};
 };
 
-TEST(Means, AgreeWithTheReference) {
+TEST_F(Means, AgreeWithTheReference) {
   const std::vector<Case> cases = {
       {{12, 24, 7, 7}, {2, 3}},
       {{12, 24, 7, 7}, {-1, -2}, channels_layout},

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
+
+class NarrowConv : public NeedsAvx2 {};
 
 using Ints = std::vector<int64_t>;
 
@@ -24,7 +27,7 @@ Attrs window() {
   return {{"stride", Ints{1, 1}}, {"padding", Ints{0, 0}}, {"dilation", Ints{1, 1}}};
 }
 
-TEST(NarrowConv, AgreesWithTheReference) {
+TEST_F(NarrowConv, AgreesWithTheReference) {
   for (const Case& c : cases) {
     for (const bool bias : {true, false}) {
       SCOPED_TRACE(tessera::to_string(c.input));
@@ -35,7 +38,7 @@ TEST(NarrowConv, AgreesWithTheReference) {
   }
 }
 
-TEST(NarrowConv, InputGradAgreesWithTheReference) {
+TEST_F(NarrowConv, InputGradAgreesWithTheReference) {
   for (const Case& c : cases) {
     SCOPED_TRACE(tessera::to_string(c.input));
     Attrs attrs = window();
@@ -45,7 +48,7 @@ TEST(NarrowConv, InputGradAgreesWithTheReference) {
   }
 }
 
-TEST(NarrowConv, WeightGradAgreesWithTheReference) {
+TEST_F(NarrowConv, WeightGradAgreesWithTheReference) {
   for (const Case& c : cases) {
     SCOPED_TRACE(tessera::to_string(c.input));
     Attrs attrs = window();

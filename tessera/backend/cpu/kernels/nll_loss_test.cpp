@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
 namespace {
+
+class NllLoss : public NeedsAvx2 {};
 
 struct Case {
   Shape shape;
@@ -41,7 +44,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-TEST(NllLoss, AgreesWithTheReference) {
+TEST_F(NllLoss, AgreesWithTheReference) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(tessera::to_string(c.shape));
     OperatorTrial(c.image() ? "nll_loss2d_forward" : "nll_loss_forward",
@@ -50,7 +53,7 @@ TEST(NllLoss, AgreesWithTheReference) {
   }
 }
 
-TEST(NllLoss, GradientsAreThoseOfTheReference) {
+TEST_F(NllLoss, GradientsAreThoseOfTheReference) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(tessera::to_string(c.shape));
     const TrialOperand grad{c.reduction == 0 ? c.target() : Shape{}};
@@ -61,7 +64,7 @@ TEST(NllLoss, GradientsAreThoseOfTheReference) {
   }
 }
 
-TEST(NllLoss, LabelsOutsideTheClassesAreRefused) {
+TEST_F(NllLoss, LabelsOutsideTheClassesAreRefused) {
   for (const Shape& shape : {Shape{7, 5}, Shape{2, 5, 3, 11}}) {
     const Case c{shape, 1};
     OperatorTrial forward(c.image() ? "nll_loss2d_forward" : "nll_loss_forward",

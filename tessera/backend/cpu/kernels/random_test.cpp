@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
 namespace tessera::cpu {
 namespace {
 
-TEST(Random, MasksHaveTheBitsOfTheReference) {
+class Random : public NeedsAvx2 {};
+
+TEST_F(Random, MasksHaveTheBitsOfTheReference) {
   for (const Shape& shape : {Shape{1}, Shape{7, 5}, Shape{3, 32}, Shape{2, 9000}, Shape{5, 8191}}) {
     for (const double p : {0.0, 0.3, 0.9, 1.0}) {
       SCOPED_TRACE(tessera::to_string(shape));
@@ -17,7 +20,7 @@ TEST(Random, MasksHaveTheBitsOfTheReference) {
 }
 
 // Also where the seed and the counter of steps need more than 32 bits.
-TEST(Random, MasksDependOnSeedAndStep) {
+TEST_F(Random, MasksDependOnSeedAndStep) {
   const Attrs attrs = completed(op("bernoulli"), {{"p", 0.5}, {"key", int64_t{9}}});
   const KernelOperand x{DType::f32, dense({100})};
   const std::vector<KernelOperand> inputs = {x}, outputs = {x};

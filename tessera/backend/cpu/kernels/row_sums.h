@@ -82,7 +82,8 @@ TESSERA_AVX2 inline RowMoments moments_of(const float* x, int64_t size) {
   const auto center = static_cast<float>(mean);
   // Around the mean as a float: what it was rounded by is taken off again.
   const double off = mean - double{center};
-  return {center, std::max(0.0, sum_of_squares(x, size, center) / count - off * off)};
+  // In this order of arguments NaN stays NaN.
+  return {center, std::max(sum_of_squares(x, size, center) / count - off * off, 0.0)};
 }
 
 // Of a gradient, and of its products with distances from a center.
