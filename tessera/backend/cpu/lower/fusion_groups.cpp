@@ -50,6 +50,7 @@ void FusionGroups::find_members() {
     const Node& node = graph_.node({i});
     members_.push_back(fusion_member(graph_, node));
     group_of_[at] = at;
+    earliest_.push_back(i);
     FusionGroup& group = groups_[at];
     group.nodes = {{i}};
     for (const ValueId read : members_[at] ? members_[at]->reads : node.operands) {
@@ -136,6 +137,7 @@ bool FusionGroups::may_merge(size_t a, size_t b) const {
 bool FusionGroups::reaches(size_t from, size_t to) const {
   std::vector<bool> seen(groups_.size());
   std::vector<size_t> left = {from};
+  const int32_t last = groups_[to].nodes.back().index;
   while (!left.empty()) {
     const size_t group = left.back();
     left.pop_back();
@@ -145,6 +147,8 @@ bool FusionGroups::reaches(size_t from, size_t to) const {
           const size_t next = group_of(reader);
           if (next == to && group != from) return true;
           if (next == to || next == from || seen[next]) continue;
+          // Whatever can be reached from there stands behind `to`.
+          if (earliest_[static_cast<size_t>(groups_[next].nodes.front().index)] > last) continue;
           seen[next] = true;
           left.push_back(next);
         }
@@ -162,6 +166,11 @@ void FusionGroups::merge(size_t into, size_t from) {
   }
   std::sort(group.nodes.begin(), group.nodes.end(),
             [](NodeId a, NodeId b) { return a.index < b.index; });
+  const int32_t first = group.nodes.front().index;
+  for (int32_t node = first + 1; node <= group.nodes.back().index; ++node) {
+    int32_t& earliest = earliest_[static_cast<size_t>(node)];
+    earliest = std::min(earliest, first);
+  }
   if (groups_[from].folded) group.folded = groups_[from].folded;
   group.reads = outside_reads(group, group.nodes);
   groups_[from] = {};

@@ -68,6 +68,8 @@ class FusionGroups {
   const Graph& graph_;
   std::vector<std::optional<FusionMember>> members_;  // by node
   std::vector<size_t> group_of_;                      // by node
+  // By node: the first node of the groups that it and the nodes after it are in.
+  std::vector<int32_t> earliest_;
   std::vector<FusionGroup> groups_;
   std::vector<std::vector<NodeId>> node_readers_;   // by value
   std::vector<std::vector<size_t>> group_readers_;  // by value, when groups are settled
