@@ -6,6 +6,7 @@ import functools
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import torch
 import torchvision
@@ -49,8 +50,9 @@ def resnet():
 
 @functools.lru_cache
 def images_and_labels(train):
-    folder = subprocess.check_output([ROOT / "tools/fashion_mnist_root"], text=True).strip()
-    dataset = torchvision.datasets.FashionMNIST(folder, train=train)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([ROOT / "tools/fashion_mnist_root", folder], check=True, capture_output=True)
+        dataset = torchvision.datasets.FashionMNIST(folder, train=train)
     return (dataset.data[:, None].float() / 255 - 0.5) / 0.5, dataset.targets
 
 
