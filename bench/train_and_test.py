@@ -86,7 +86,6 @@ def main():
         training(images[batch], labels[batch])
     if side == "ours":
         training.copyWeightsToHost()
-        model = training.model if hasattr(training, "model") else model
 
     # Both are judged by eager PyTorch: what was learned is compared, not how it is run.
     model.eval()

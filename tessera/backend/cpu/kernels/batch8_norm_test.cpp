@@ -1,17 +1,12 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/kernels/batch_trial_for_test.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 
 namespace tessera::cpu {
 namespace {
 
-class Batch8Norm : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!has_avx2()) GTEST_SKIP() << "needs AVX2";
-  }
-};
+class Batch8Norm : public NeedsAvx2 {};
 
 void expect_good(const BatchTrial& trial, double tolerance, const std::string& what) {
   ASSERT_EQ(trial.kernel(), "batch8") << what;

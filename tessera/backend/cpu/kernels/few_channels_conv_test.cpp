@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/kernels/batch_trial_for_test.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -92,12 +92,7 @@ void expect_good(const BatchTrial& trial, const Case& c, const std::string& kern
   EXPECT_TRUE(trial.same_bits_for_any_threads()) << c.name;
 }
 
-class FewChannelsConv : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!has_avx2()) GTEST_SKIP() << "needs AVX2";
-  }
-};
+class FewChannelsConv : public NeedsAvx2 {};
 
 TEST_F(FewChannelsConv, AgreesWithTheReferenceForAnyNumberOfThreads) {
   for (const Case& c : cases()) expect_good(forward(c), c);
