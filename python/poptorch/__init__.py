@@ -14,22 +14,66 @@ from . import enums, optim, options, poptorch_core
 from ._async_accessor import AsynchronousDataAccessor
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
 from .data_loader import DataLoader
-from .enums import DataLoaderMode, OutputMode, SharingStrategy
+from .enums import (
+    AutoStage,
+    CommGroupType,
+    ConnectionType,
+    DataLoaderMode,
+    HalfFloatCastingBehavior,
+    Liveness,
+    MatMulSerializationMode,
+    MeanReductionStrategy,
+    MultiConvPlanType,
+    OutputMode,
+    OverlapMode,
+    ReductionType,
+    SharingStrategy,
+    SyncPattern,
+    VariableRetrievalMode,
+)
 from .ops import identity_loss, isRunningOnIpu
-from .options import Options
+from .options import (
+    Options,
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+    TensorLocationSettings,
+)
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
 
 __all__ = [
     "AsynchronousDataAccessor",
+    "AutoStage",
+    "CommGroupType",
+    "ConnectionType",
     "DataLoader",
     "DataLoaderMode",
     "Error",
+    "HalfFloatCastingBehavior",
+    "Liveness",
+    "MatMulSerializationMode",
+    "MeanReductionStrategy",
+    "MultiConvPlanType",
     "Options",
     "OutputMode",
+    "OverlapMode",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
     "PoplarExecutor",
     "RecoverableError",
+    "ReductionType",
+    "SerialPhasedExecution",
+    "ShardedExecution",
     "SharingStrategy",
+    "Stage",
+    "SyncPattern",
+    "TensorLocationSettings",
     "UnrecoverableError",
+    "VariableRetrievalMode",
     "enums",
     "identity_loss",
     "inferenceModel",
