@@ -33,6 +33,7 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     winograd_entries,
     cat_entries,
     conv_entries,
+    cross_entropy_entries,
     matmul_entries,
     fused_entries,
     group_norm_entries,

@@ -50,6 +50,7 @@ std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> winograd_entries();
 std::span<const KernelEntry> cat_entries();
 std::span<const KernelEntry> conv_entries();
+std::span<const KernelEntry> cross_entropy_entries();
 std::span<const KernelEntry> group_norm_entries();
 std::span<const KernelEntry> layer_norm_entries();
 std::span<const KernelEntry> matmul_entries();
