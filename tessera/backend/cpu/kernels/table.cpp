@@ -36,6 +36,7 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     cross_entropy_entries,
     matmul_entries,
     fused_entries,
+    avg_pool_entries,
     group_norm_entries,
     layer_norm_entries,
     max_pool_entries,

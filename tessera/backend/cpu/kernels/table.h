@@ -46,6 +46,7 @@ struct KernelEntry {
 };
 
 // The lists of the families, each in the order of preference.
+std::span<const KernelEntry> avg_pool_entries();
 std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> winograd_entries();
 std::span<const KernelEntry> cat_entries();
