@@ -112,9 +112,14 @@ struct Labels {
 };
 
 template <bool whole>
+TESSERA_AVX2 inline __m256i load_integers(const int32_t* x, __m256i mask) {
+  return whole ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))
+               : _mm256_maskload_epi32(x, mask);
+}
+
+template <bool whole>
 TESSERA_AVX2 inline Labels load_labels(const Problem& p, const int32_t* labels, __m256i mask) {
-  const auto* at = reinterpret_cast<const __m256i*>(labels);
-  const __m256i label = whole ? _mm256_loadu_si256(at) : _mm256_maskload_epi32(labels, mask);
+  const __m256i label = load_integers<whole>(labels, mask);
   const __m256 ignored = equal(label, _mm256_set1_epi32(static_cast<int>(p.ignored)));
   // As numbers without a sign, those below 0 are too large as well.
   const __m256i last = _mm256_set1_epi32(static_cast<int>(p.classes - 1));
@@ -151,26 +156,42 @@ TESSERA_AVX2 inline __m256d widened(__m256 v) {
                        _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
 }
 
-// Eight pixels.
+// Pixels are worked on in two passes over a few of them: an exponential and a logarithm that wait
+// for each other would leave the units idle.
+constexpr int64_t block_pixels = 256;
+
+struct Block {
+  alignas(32) float sums[block_pixels];
+  alignas(32) float picked[block_pixels];  // the label's score, from the largest on
+};
+
+// Eight pixels of the block.
 template <bool whole>
-TESSERA_AVX2 void fold_columns(const Problem& p, const float* x, const int32_t* labels_at,
-                               const float* weights, __m256i mask, float* log_sums, float* losses,
-                               Sums& sums) {
-  const Labels labels = load_labels<whole>(p, labels_at, mask);
+TESSERA_AVX2 inline void sum_columns(const Problem& p, const float* x, const int32_t* labels,
+                                     __m256i mask, float* sums, float* picked) {
+  const __m256i label = load_integers<whole>(labels, mask);
   const __m256 largest = largest_of_columns<whole>(p, x, mask);
-  __m256 sum = _mm256_setzero_ps(), picked = _mm256_setzero_ps();
+  __m256 sum = _mm256_setzero_ps(), at_label = _mm256_setzero_ps();
   for (int64_t c = 0; c < p.classes; ++c) {
     const __m256 distance = _mm256_sub_ps(load<whole>(x + c * p.places, mask), largest);
     sum = _mm256_add_ps(sum, exp_of(distance));
-    const __m256 is_label = equal(labels.label, _mm256_set1_epi32(static_cast<int>(c)));
-    picked = _mm256_blendv_ps(picked, distance, is_label);
+    const __m256 is_label = equal(label, _mm256_set1_epi32(static_cast<int>(c)));
+    at_label = _mm256_blendv_ps(at_label, distance, is_label);
   }
-  const __m256 log_sum = log_of(sum);
+  _mm256_store_ps(sums, sum);
+  _mm256_store_ps(picked, at_label);
+}
+
+template <bool whole>
+TESSERA_AVX2 inline void fold_columns(const Problem& p, const float* sums_at, const float* picked,
+                                      const int32_t* labels_at, const float* weights, __m256i mask,
+                                      float* log_sums, float* losses, Sums& sums) {
+  const Labels labels = load_labels<whole>(p, labels_at, mask);
+  const __m256 log_sum = log_of(_mm256_load_ps(sums_at));
   store<whole>(log_sums, mask, log_sum);
   const __m256 weight = weights_of(labels, weights);
-  const __m256 loss = _mm256_and_ps(
-      _mm256_mul_ps(_mm256_xor_ps(_mm256_sub_ps(picked, log_sum), _mm256_set1_ps(-0.0F)), weight),
-      labels.counts);
+  const __m256 distance = _mm256_sub_ps(log_sum, _mm256_load_ps(picked));
+  const __m256 loss = _mm256_and_ps(_mm256_mul_ps(distance, weight), labels.counts);
   if (losses) store<whole>(losses, mask, loss);
   sums.loss = _mm256_add_pd(sums.loss, widened(loss));
   sums.weight = _mm256_add_pd(sums.weight, widened(weight));
@@ -238,16 +259,33 @@ class CrossEntropy : public PreparedKernel {
     float* out = single_losses(call);
     if (out) out += range.first;
     Sums sums;
-    int64_t i = 0;
-    for (; i + lanes <= range.count; i += lanes) {
-      fold_columns<true>(p_, x + i, labels + i, weights(call), __m256i{}, log_sums + i,
-                         out ? out + i : nullptr, sums);
-    }
-    if (i < range.count) {
-      fold_columns<false>(p_, x + i, labels + i, weights(call), mask_of(range.count - i),
-                          log_sums + i, out ? out + i : nullptr, sums);
+    for (int64_t i = 0; i < range.count; i += block_pixels) {
+      fold_block(x + i, labels + i, weights(call), std::min(block_pixels, range.count - i),
+                 log_sums + i, out ? out + i : nullptr, sums);
     }
     return {sum_of_doubles(sums.loss), sum_of_doubles(sums.weight)};
+  }
+
+  TESSERA_AVX2 void fold_block(const float* x, const int32_t* labels, const float* weights,
+                               int64_t count, float* log_sums, float* out, Sums& sums) const {
+    Block block;
+    const int64_t whole = count / lanes * lanes;
+    const __m256i mask = mask_of(count - whole);
+    for (int64_t i = 0; i < whole; i += lanes) {
+      sum_columns<true>(p_, x + i, labels + i, mask, block.sums + i, block.picked + i);
+    }
+    if (whole < count) {
+      sum_columns<false>(p_, x + whole, labels + whole, mask, block.sums + whole,
+                         block.picked + whole);
+    }
+    for (int64_t i = 0; i < whole; i += lanes) {
+      fold_columns<true>(p_, block.sums + i, block.picked + i, labels + i, weights, mask,
+                         log_sums + i, out ? out + i : nullptr, sums);
+    }
+    if (whole < count) {
+      fold_columns<false>(p_, block.sums + whole, block.picked + whole, labels + whole, weights,
+                          mask, log_sums + whole, out ? out + whole : nullptr, sums);
+    }
   }
 
   Problem p_;
@@ -288,45 +326,56 @@ class CrossEntropyGrad : public PreparedKernel {
     }
   }
 
+  // Where the operands of a place lie; null for those that there are none of.
+  struct Place {
+    const float* x;
+    const int32_t* labels;
+    const float *log_sums, *grads, *weights;
+    float* out;
+  };
+
   TESSERA_AVX2 void pixels(const KernelCall& call, const Range& range) const {
+    const int64_t image = range.first / p_.places;
+    const int64_t at = range.first + image * (p_.classes - 1) * p_.places;
+    const float* sums = log_sums(call);
+    const Place first{call.inputs[1].as<float>() + at,
+                      call.inputs[2].as<int32_t>() + range.first,
+                      sums ? sums + range.first : nullptr,
+                      call.inputs[0].as<float>() + (p_.reduction == none ? range.first : 0),
+                      call.has_input(3) ? call.inputs[3].as<float>() : nullptr,
+                      call.outputs[0].as<float>() + at};
+    const float divisor = p_.reduction == mean ? *call.inputs[4].as<float>() : 1;
     int64_t i = 0;
-    for (; i + lanes <= range.count; i += lanes) {
-      columns<true>(call, range.first + i, __m256i{});
-    }
-    if (i < range.count) columns<false>(call, range.first + i, mask_of(range.count - i));
+    for (; i + lanes <= range.count; i += lanes) columns<true>(first, i, divisor, __m256i{});
+    if (i < range.count) columns<false>(first, i, divisor, mask_of(range.count - i));
   }
 
   // Eight pixels.
   template <bool whole>
-  TESSERA_AVX2 void columns(const KernelCall& call, int64_t target, __m256i mask) const {
-    const int64_t at = target + target / p_.places * (p_.classes - 1) * p_.places;
-    const float* x = call.inputs[1].as<float>() + at;
-    float* out = call.outputs[0].as<float>() + at;
-    const Labels labels = load_labels<whole>(p_, call.inputs[2].as<int32_t>() + target, mask);
-    const __m256 share = shares<whole>(call, target, labels, mask);
+  TESSERA_AVX2 inline void columns(const Place& first, int64_t i, float divisor,
+                                   __m256i mask) const {
+    const Labels labels = load_labels<whole>(p_, first.labels + i, mask);
+    const __m256 grads =
+        p_.reduction == none ? load<whole>(first.grads + i, mask) : _mm256_set1_ps(*first.grads);
+    const __m256 share = shares(labels, first.weights, grads, divisor);
     Shift shift{_mm256_setzero_ps(), _mm256_setzero_ps()};
-    if (log_sums(call)) {
-      shift = {largest_of_columns<whole>(p_, x, mask), load<whole>(log_sums(call) + target, mask)};
+    if (first.log_sums) {
+      shift = {largest_of_columns<whole>(p_, first.x + i, mask),
+               load<whole>(first.log_sums + i, mask)};
     }
     for (int64_t c = 0; c < p_.classes; ++c) {
       const __m256 is_label = equal(labels.label, _mm256_set1_epi32(static_cast<int>(c)));
-      store_grad<whole>(x + c * p_.places, shift, is_label, share, mask, out + c * p_.places);
+      const int64_t at = i + c * p_.places;
+      store_grad<whole>(first.x + at, shift, is_label, share, mask, first.out + at);
     }
   }
 
   // As share_of() says; 0 where nothing counts.
-  template <bool whole>
-  TESSERA_AVX2 __m256 shares(const KernelCall& call, int64_t target, const Labels& labels,
-                             __m256i mask) const {
-    const float* grad = call.inputs[0].as<float>();
-    const float* weights = call.has_input(3) ? call.inputs[3].as<float>() : nullptr;
-    const __m256 grads =
-        p_.reduction == none ? load<whole>(grad + target, mask) : _mm256_set1_ps(*grad);
-    __m256 share = _mm256_mul_ps(weights_of(labels, weights), grads);
-    if (p_.reduction == mean) {
-      share = _mm256_div_ps(share, _mm256_set1_ps(*call.inputs[4].as<float>()));
-    }
-    return _mm256_and_ps(_mm256_xor_ps(share, _mm256_set1_ps(-0.0F)), labels.counts);
+  TESSERA_AVX2 static inline __m256 shares(const Labels& labels, const float* weights, __m256 grads,
+                                           float divisor) {
+    const __m256 share = _mm256_mul_ps(weights_of(labels, weights), grads);
+    const __m256 divided = _mm256_div_ps(share, _mm256_set1_ps(divisor));
+    return _mm256_and_ps(_mm256_xor_ps(divided, _mm256_set1_ps(-0.0F)), labels.counts);
   }
 
   Problem p_;
