@@ -1,7 +1,6 @@
 """The Python face of an executor: argument binding, attribute forwarding, wrapping."""
 
 import copy
-import datetime
 import inspect
 import weakref
 from typing import Optional
@@ -10,10 +9,11 @@ import torch
 
 from . import _structure, _wrapping, optim, poptorch_core
 from ._capture import capturing
+from ._inspection import Inspection
 from .options import Options
 
 
-class PoplarExecutor:
+class PoplarExecutor(Inspection):
     """A model that runs as one static program. Made by trainingModel() and inferenceModel()."""
 
     def __init__(self, model, options, training, optimizer=None):
@@ -161,10 +161,6 @@ class PoplarExecutor:
         if self._core.isAttachedToDevice():
             self._core.copyWeightsToDevice()
         return result
-
-    def compilationTime(self) -> datetime.timedelta:
-        """How long compiling took."""
-        return datetime.timedelta(seconds=self._core.compilationSeconds())
 
     def hostCalls(self) -> list:
         """Operators of the program that run PyTorch's own kernels, for lack of one of ours.

@@ -101,7 +101,9 @@ Optimizer optimizer_from(const PyOptimizer& described) {
 
 void bind_executor(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Executor>(module, "Executor")
+  py::class_<Executor> executor(module, "Executor");
+  bind_inspection(executor);
+  executor
       .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
                        const py::function& forward, const Options& options,
                        const std::optional<PyOptimizer>& described) {
@@ -139,11 +141,15 @@ void bind_executor(py::module_& module) {
       .def("copyWeightsToHost", &Executor::copyWeightsToHost, Released())
       .def("copyWeightsToDevice", &Executor::copyWeightsToDevice, Released())
       .def("copyWeightsToHostIfNeeded", &Executor::copyWeightsToHostIfNeeded, Released())
-      .def("compilationSeconds", &Executor::compilationSeconds)
       .def("hostCalls",
            [](const Executor& self) {
+             std::vector<HostCall> made;
+             {
+               const py::gil_scoped_release release;  // a running call may need it to end
+               made = self.hostCalls();
+             }
              py::list calls;
-             for (const HostCall& call : self.hostCalls()) {
+             for (const HostCall& call : made) {
                py::dict entry;
                entry["operator"] = call.overload;
                entry["nodes"] = call.nodes;
