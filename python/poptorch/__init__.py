@@ -10,12 +10,16 @@ optimiser update) without Python in between:
 
 from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
-from . import enums, optim, options, poptorch_core
+from . import _process, _results, enums, optim, options, poptorch_core  # noqa: F401
 from ._async_accessor import AsynchronousDataAccessor
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
+from ._hooks import registerPostCompileHook, registerPreCompileHook
+from ._module_repr import module_repr, print
+from ._structure import ICustomArgParser, registerCustomArgParser
+from ._tensor_ids import accessAttributes, getIpuTensorId
 from .data_loader import DataLoader
 from .enums import DataLoaderMode, OutputMode, SharingStrategy
-from .ops import identity_loss, isRunningOnIpu
+from .ops import identity_loss, ipuHardwareIsAvailable, ipuHardwareVersion, isRunningOnIpu
 from .options import Options
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
 
@@ -24,18 +28,28 @@ __all__ = [
     "DataLoader",
     "DataLoaderMode",
     "Error",
+    "ICustomArgParser",
     "Options",
     "OutputMode",
     "PoplarExecutor",
     "RecoverableError",
     "SharingStrategy",
     "UnrecoverableError",
+    "accessAttributes",
     "enums",
+    "getIpuTensorId",
     "identity_loss",
     "inferenceModel",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
     "isRunningOnIpu",
+    "module_repr",
     "optim",
     "options",
     "poptorch_core",
+    "print",
+    "registerCustomArgParser",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
     "trainingModel",
 ]

@@ -11,6 +11,8 @@ void bind_errors(pybind11::module_& module);
 void bind_options(pybind11::module_& module);
 void bind_executor(pybind11::module_& module);
 void bind_batches(pybind11::module_& module);
+void bind_capture(pybind11::module_& module);
+void bind_process(pybind11::module_& module);
 
 // Where the user's Python code is: the innermost frame outside of torch and of our packages, and
 // the module whose forward runs. Takes the GIL.
