@@ -18,23 +18,67 @@ from ._module_repr import module_repr, print
 from ._structure import ICustomArgParser, registerCustomArgParser
 from ._tensor_ids import accessAttributes, getIpuTensorId
 from .data_loader import DataLoader
-from .enums import DataLoaderMode, OutputMode, SharingStrategy
+from .enums import (
+    AutoStage,
+    CommGroupType,
+    ConnectionType,
+    DataLoaderMode,
+    HalfFloatCastingBehavior,
+    Liveness,
+    MatMulSerializationMode,
+    MeanReductionStrategy,
+    MultiConvPlanType,
+    OutputMode,
+    OverlapMode,
+    ReductionType,
+    SharingStrategy,
+    SyncPattern,
+    VariableRetrievalMode,
+)
 from .ops import identity_loss, ipuHardwareIsAvailable, ipuHardwareVersion, isRunningOnIpu
-from .options import Options
+from .options import (
+    Options,
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+    TensorLocationSettings,
+)
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
 
 __all__ = [
     "AsynchronousDataAccessor",
+    "AutoStage",
+    "CommGroupType",
+    "ConnectionType",
     "DataLoader",
     "DataLoaderMode",
     "Error",
+    "HalfFloatCastingBehavior",
     "ICustomArgParser",
+    "Liveness",
+    "MatMulSerializationMode",
+    "MeanReductionStrategy",
+    "MultiConvPlanType",
     "Options",
     "OutputMode",
+    "OverlapMode",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
     "PoplarExecutor",
     "RecoverableError",
+    "ReductionType",
+    "SerialPhasedExecution",
+    "ShardedExecution",
     "SharingStrategy",
+    "Stage",
+    "SyncPattern",
+    "TensorLocationSettings",
     "UnrecoverableError",
+    "VariableRetrievalMode",
     "accessAttributes",
     "enums",
     "getIpuTensorId",

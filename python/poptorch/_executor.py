@@ -64,9 +64,11 @@ class PoplarExecutor:
             lambda: list(this()._traced.named_parameters()),
             lambda: list(this()._traced.named_buffers()),
             lambda tensors: this()._forward(tensors),
-            options,
+            options._core,
             optim.described(optimizer) if optimizer is not None else None,
         )
+        # The executor's own, frozen: where it changes one, that is seen here.
+        self._options = options._over(self._core.options)
         if training:
             _wrapping.wrap(model, self)
         _process.open_executors.add(self)
@@ -197,9 +199,9 @@ class PoplarExecutor:
         return self._core.hostCalls()
 
     @property
-    def options(self):
+    def options(self) -> Options:
         """The executor's own, frozen options."""
-        return self._core.options
+        return self._options
 
     @property
     def model(self) -> torch.nn.Module:

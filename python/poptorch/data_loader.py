@@ -58,7 +58,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._accessor = None
         self._combined = None
         if batch_size is not None:
-            self._combined = poptorch_core.combined_batch_size(options, batch_size)
+            self._combined = poptorch_core.combined_batch_size(options._core, batch_size)
         mode = DataLoaderMode(mode)
         if batch_sampler is not None:
             _check_batch_sampler(batch_size, shuffle, mode)

@@ -60,6 +60,10 @@ void check_options(Purpose purpose, const Options& options) {
   }
 }
 
+OutputMode default_output_mode(Purpose purpose) {
+  return purpose == Purpose::training ? OutputMode::final_value : OutputMode::all;
+}
+
 std::string described(at::ScalarType type, const Shape& shape) {
   return fmt::format("{}{}", c10::toString(type), to_string(shape));
 }
@@ -76,6 +80,7 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
                                                 : Optimizer("SGD", {})),
       rng_(initial_rng(options_)) {
   check_options(purpose_, options_);
+  if (options_.defaultOutputMode()) options_.outputMode(default_output_mode(purpose_));
   options_.freeze();
 }
 
@@ -89,11 +94,6 @@ Executor::~Executor() {
   for (const auto& weight : host_weights_) {
     if (weight->newer_values == this) weight->newer_values = nullptr;
   }
-}
-
-OutputMode Executor::output_mode() const {
-  if (options_.output_mode()) return *options_.output_mode();
-  return purpose_ == Purpose::training ? OutputMode::final_value : OutputMode::all;
 }
 
 void Executor::check_compiled() const {
@@ -140,6 +140,7 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
 void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   const ErrorContext where("compiling the {} step",
                            purpose_ == Purpose::training ? "training" : "inference");
+  options_.check_for_compile();
   const auto start = std::chrono::steady_clock::now();
   std::optional<ProgressBar> bar;
   if (options_.show_compilation_progress_bar()) {
@@ -193,6 +194,8 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
 void Executor::add_update(Capture& captured) const {
   UpdateSpec spec = optimizer_.program();
   spec.gradient_accumulation = options_.Training().gradient_accumulation();
+  spec.mean_reduction =
+      options_.Training().accumulation_and_replication_reduction_type() == ReductionType::mean;
   for (size_t g = 0; g < spec.groups.size(); ++g) {
     for (const BoundState& state : captured.states) {
       if (state.kind != StateKind::parameter) continue;
@@ -252,7 +255,7 @@ void Executor::prepare_calls(const std::vector<NamedTensor>& inputs) {
   // What forward returned comes in the user's mode; inputs that forward changed come back whole.
   for (size_t i = 0; i < executable_->outputs().size(); ++i) {
     const TensorType& type = executable_->outputs()[i].type;
-    RequestedOutput output{nullptr, output_mode(), options_.output_return_period()};
+    RequestedOutput output{nullptr, *options_.output_mode(), options_.output_return_period()};
     for (const ChangedInput& changed : changed_inputs_) {
       if (changed.graph_output == i) output.mode = OutputMode::all;
     }

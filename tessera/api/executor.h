@@ -113,7 +113,6 @@ class Executor : private WeightHolder {
   void fetch_newer_weights();
   void mark_host_outdated();
   void save_device_state();
-  OutputMode output_mode() const;
 
   // Recursive: while compiling, forward may read a weight, which asks for its newest value.
   mutable std::recursive_mutex mutex_;

@@ -1,10 +1,14 @@
+// The core of poptorch.Options: values by name, and the setters that do more than set one. What
+// Python users see, with its documentation, is python/poptorch/options.py.
 #include "tessera/api/options.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
 
 #include "tessera/api/data_loader.h"
 #include "tessera/base/error.h"
 #include "tessera/bindings/bindings.h"
+#include "tessera/bindings/option_values.h"
 
 namespace py = pybind11;
 
@@ -13,116 +17,280 @@ namespace {
 
 constexpr auto same_object = py::return_value_policy::reference_internal;
 
-py::dict state_of(const Options& options) {
+py::dict values_of(const OptionGroup& group) {
+  py::dict values;
+  for (const auto& [name, value] : group.values()) values[py::str(name)] = value_to(value);
+  return values;
+}
+
+void restore_values(OptionGroup& group, const py::dict& values) {
+  for (const auto& [name, value] : values) {
+    group.restore(name.cast<std::string>(), value_from(value));
+  }
+}
+
+// The same list for pickling and for going back.
+template <typename Function>
+void for_each_group(Options& options, Function function) {
+  function("Options", static_cast<OptionGroup&>(options));
+  function("Training", static_cast<OptionGroup&>(options.Training()));
+  function("Precision", static_cast<OptionGroup&>(options.Precision()));
+  function("TensorLocations", static_cast<OptionGroup&>(options.TensorLocations()));
+  function("Distributed", static_cast<OptionGroup&>(options.Distributed()));
+  function("Jit", static_cast<OptionGroup&>(options.Jit()));
+}
+
+py::dict state_of(Options& options) {
   py::dict state;
-  state["device_iterations"] = options.device_iterations();
-  state["replication_factor"] = options.replication_factor();
-  state["random_seed"] = options.random_seed();
-  state["use_ipu_model"] = options.use_ipu_model();
-  state["output_mode"] =
-      options.output_mode() ? py::cast(static_cast<int>(*options.output_mode())) : py::none();
-  state["output_return_period"] = options.output_return_period();
-  state["show_compilation_progress_bar"] = options.show_compilation_progress_bar();
-  state["precise"] = options.precise_results();
-  state["autotune"] = options.autotuned();
-  state["gradient_accumulation"] = options.Training().gradient_accumulation();
+  for_each_group(
+      options, [&](const char* name, const OptionGroup& group) { state[name] = values_of(group); });
+  state["Popart"] = dict_to(options.Popart().options());
   state["frozen"] = options.frozen();
   return state;
 }
 
 // Pickled options go to the workers of a data loader: seeding PyTorch there again is not wanted.
-Options options_from(const py::dict& state) {
-  Options options;
-  options.deviceIterations(state["device_iterations"].cast<int64_t>());
-  options.replicationFactor(state["replication_factor"].cast<int64_t>());
-  options.Training().gradientAccumulation(state["gradient_accumulation"].cast<int64_t>());
-  if (!state["random_seed"].is_none()) {
-    options.restoreRandomSeed(state["random_seed"].cast<int64_t>());
-  }
-  if (!state["use_ipu_model"].is_none()) options.useIpuModel(state["use_ipu_model"].cast<bool>());
-  if (!state["output_mode"].is_none()) {
-    options.outputMode(static_cast<OutputMode>(state["output_mode"].cast<int>()),
-                       state["output_return_period"].cast<int64_t>());
-  }
-  options.showCompilationProgressBar(state["show_compilation_progress_bar"].cast<bool>());
-  if (!state["autotune"].is_none()) options.autotune(state["autotune"].cast<bool>());
-  if (!state["precise"].is_none()) options.precise(state["precise"].cast<bool>());
+void restore(Options& options, const py::dict& state) {
+  for_each_group(options, [&](const char* name, OptionGroup& group) {
+    restore_values(group, state[name].cast<py::dict>());
+  });
+  options.Popart().restore(dict_from(state["Popart"].cast<py::dict>()));
   if (state["frozen"].cast<bool>()) options.freeze();
-  return options;
+}
+
+std::map<std::string, double> proportions_from(const py::object& object) {
+  check(py::isinstance<py::dict>(object), ErrorKind::assertion,
+        "setAvailableMemoryProportion takes a dict, not {}",
+        py::str(py::type::of(object)).cast<std::string>());
+  std::map<std::string, double> proportions;
+  for (const auto& [key, value] : object.cast<py::dict>()) {
+    const bool number = PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr());
+    check(number, ErrorKind::assertion,
+          "setAvailableMemoryProportion: the proportion for {} must be a float",
+          py::str(key).cast<std::string>());
+    proportions[py::str(key).cast<std::string>()] = value.cast<double>();
+  }
+  return proportions;
+}
+
+std::optional<std::string> folder_from(const py::object& object, const char* setter) {
+  if (object.is_none()) return std::nullopt;
+  const py::object path = py::module_::import("os").attr("fspath")(object);
+  check(py::isinstance<py::str>(path), ErrorKind::assertion, "{} takes a path", setter);
+  return path.cast<std::string>();
+}
+
+template <typename Enum>
+Enum choice_from(const py::object& object, const char* setter) {
+  const OptionValue value = value_from(object);
+  const bool right = value.is<OptionEnum>() && value.as<OptionEnum>().type == enum_name<Enum>;
+  check(right, ErrorKind::assertion, "{} takes a poptorch.{}, not {}", setter, enum_name<Enum>,
+        py::str(py::type::of(object)).cast<std::string>());
+  return static_cast<Enum>(value.as<OptionEnum>().number);
+}
+
+void set_output_mode(Options& options, const py::object& mode, const py::object& period) {
+  const auto chosen = choice_from<OutputMode>(mode, "outputMode");
+  std::optional<int64_t> number;
+  if (!period.is_none()) number = integer_from(period, "output_return_period of outputMode");
+  // Python's enumeration has one member more: the default.
+  if (chosen > OutputMode::sum) {
+    options.resetOutputMode();
+  } else {
+    options.outputMode(chosen, number);
+  }
+}
+
+void anchor_tensor(Options& options, const std::string& short_name, const std::string& long_name,
+                   const py::object& mode, const py::object& period) {
+  std::optional<OutputMode> chosen;
+  if (!mode.is_none()) chosen = choice_from<OutputMode>(mode, "anchorTensor");
+  if (chosen > OutputMode::sum) chosen.reset();
+  const int64_t number = period.is_none() ? 1 : integer_from(period, "anchorTensor");
+  options.anchorTensor(short_name, long_name, chosen, number);
+}
+
+void set_partials_type(PrecisionOptions& options, const py::object& type) {
+  check(THPDtype_Check(type.ptr()), ErrorKind::value,
+        "setPartialsType takes torch.float or torch.half, not {}",
+        py::str(type).cast<std::string>());
+  options.setPartialsType(reinterpret_cast<THPDtype*>(type.ptr())->scalar_type);
+}
+
+// Everything toDict() gives is either one of our options or one of PopART's.
+void validate_options(const py::dict& all) {
+  Options options;
+  for (const auto& [key, value] : all) {
+    const auto name = key.cast<std::string>();
+    bool ours = name == "execution_mode" || name == "compilation_progress_bar_fn";
+    for_each_group(options, [&](const char*, const OptionGroup& group) {
+      for (const OptionField& field : group.fields()) ours = ours || field.name == name;
+    });
+    if (!ours) check_popart_option(name, value_from(value));
+  }
+}
+
+// A class of options that can be read and set by name.
+template <typename Group>
+py::class_<Group> group_class(py::module_& module, const char* name, const char* doc) {
+  return py::class_<Group>(module, name, doc)
+      .def("get",
+           [](const Group& self, const std::string& option) { return value_to(self.get(option)); })
+      .def("set", [](Group& self, const std::string& option,
+                     const py::object& value) { self.set(option, value_from(value)); })
+      .def("exists",
+           [](const Group& self, const std::string& option) { return self.exists(option); })
+      .def("clear", [](Group& self, const std::string& option) { self.clear(option); })
+      .def("values", [](const Group& self) { return values_of(self); })
+      .def("restore", [](Group& self, const py::dict& values) { restore_values(self, values); })
+      .def("names",
+           [](const Group& self) {
+             std::vector<std::string> names;
+             for (const OptionField& field : self.fields()) names.emplace_back(field.name);
+             return names;
+           })
+      .def("check_changeable", [](const Group& self) { self.check_changeable(); })
+      .def_property_readonly("frozen", [](const Group& self) { return self.frozen(); });
+}
+
+void bind_groups(py::module_& module) {
+  group_class<TrainingOptions>(module, "TrainingOptions", "Options that only training has.")
+      .def("setAutomaticLossScaling",
+           [](TrainingOptions& self, const py::object& enabled) {
+             self.setAutomaticLossScaling(flag_from(enabled, "setAutomaticLossScaling"));
+           })
+      .def("setConvolutionDithering", [](TrainingOptions& self, const py::object& enabled) {
+        self.setConvolutionDithering(flag_from(enabled, "setConvolutionDithering"));
+      });
+
+  group_class<PrecisionOptions>(module, "PrecisionOptions", "Options about numbers.")
+      .def(
+          "enableFloatingPointExceptions",
+          [](PrecisionOptions& self, const py::object& enabled) {
+            self.enableFloatingPointExceptions(flag_from(enabled, "enableFloatingPointExceptions"));
+          })
+      .def("enableStochasticRounding",
+           [](PrecisionOptions& self, const py::object& enabled) {
+             self.enableStochasticRounding(flag_from(enabled, "enableStochasticRounding"));
+           })
+      .def("setPartialsType", &set_partials_type)
+      .def("halfFloatCasting", [](PrecisionOptions& self) { self.halfFloatCasting(); })
+      .def("runningStatisticsAlwaysFloat", [](PrecisionOptions& self, const py::object& value) {
+        check(py::isinstance<py::bool_>(value), ErrorKind::value,
+              "runningStatisticsAlwaysFloat takes a bool, not {}",
+              py::str(py::type::of(value)).cast<std::string>());
+        self.runningStatisticsAlwaysFloat(value.cast<bool>());
+      });
+
+  group_class<TensorLocationSettings>(module, "TensorLocationSettings",
+                                      "Where a kind of tensor is kept.")
+      .def(py::init<>());
+
+  group_class<TensorLocationOptions>(module, "TensorLocationOptions", "Where tensors are kept.");
+
+  group_class<DistributedOptions>(module, "DistributedOptions",
+                                  "Which process of how many this one is.")
+      .def("configureProcessId",
+           [](DistributedOptions& self, const py::object& id, const py::object& count) {
+             self.configureProcessId(integer_from(id, "process_id of configureProcessId"),
+                                     integer_from(count, "num_processes of configureProcessId"));
+           })
+      .def("setEnvVarNames", [](DistributedOptions& self, const std::string& count,
+                                const std::string& id) { self.setEnvVarNames(count, id); })
+      .def("disable", [](DistributedOptions& self) { self.disable(); });
+
+  group_class<JitOptions>(module, "JitOptions", "Options of what is gone.")
+      .def("traceModel", [](JitOptions& self, bool trace) { self.traceModel(trace); });
+
+  py::class_<PopartOptions>(module, "PopartOptions")
+      .def("set", [](PopartOptions& self, const std::string& key,
+                     const py::object& value) { self.set(key, value_from(value)); })
+      .def("setPatterns", [](PopartOptions& self, const std::map<std::string, bool>& patterns,
+                             int64_t level) { self.setPatterns(patterns, level); })
+      .def_property_readonly("options",
+                             [](const PopartOptions& self) { return dict_to(self.options()); })
+      .def("restore",
+           [](PopartOptions& self, const py::dict& options) { self.restore(dict_from(options)); })
+      .def("check_changeable", &PopartOptions::check_changeable)
+      .def_property_readonly("frozen", &PopartOptions::frozen)
+      .def("check", &PopartOptions::check);
 }
 
 }  // namespace
 
 void bind_options(py::module_& module) {
-  py::class_<TrainingOptions>(module, "_TrainingOptions", "Options that only training has.")
-      .def("gradientAccumulation", &TrainingOptions::gradientAccumulation, same_object,
-           py::arg("gradient_accumulation"),
-           "How many micro-batches are accumulated for one weight update (1 by default).")
-      .def_property_readonly("gradient_accumulation", &TrainingOptions::gradient_accumulation);
-
-  py::class_<Options>(module, "Options",
-                      "How a model is run. Setters can be chained:\n\n"
-                      "    opts = poptorch.Options().deviceIterations(20).randomSeed(123)\n\n"
-                      "Options given to a model or a data loader are frozen; change a clone().")
+  bind_groups(module);
+  group_class<Options>(module, "Options", "The core of poptorch.Options.")
       .def(py::init<>())
-      .def("deviceIterations", &Options::deviceIterations, same_object,
-           py::arg("device_iterations"),
-           "Weight updates (training) or forward passes (inference) per call (1 by default).")
-      .def("replicationFactor", &Options::replicationFactor, same_object,
-           py::arg("replication_factor"), "Data-parallel copies of the model (1 by default).")
-      .def("randomSeed", &Options::randomSeed, same_object, py::arg("random_seed"),
-           "Fixes the program's random numbers; also calls torch.manual_seed.")
-      .def("useIpuModel", &Options::useIpuModel, same_object, py::arg("use_model"),
-           "Accepted; the program runs on the CPU either way.")
-      .def(
-          "outputMode",
-          [](Options& self, int mode, std::optional<int64_t> period) -> Options& {
-            return mode == 4 ? self.defaultOutputMode()
-                             : self.outputMode(static_cast<OutputMode>(mode), period);
-          },
-          same_object, py::arg("output_mode"), py::arg("output_return_period") = py::none(),
-          "Which micro-batches' outputs a call returns: a poptorch.OutputMode.")
-      .def("showCompilationProgressBar", &Options::showCompilationProgressBar, same_object,
-           py::arg("show") = true, "Whether compiling shows a progress bar (True by default).")
-      .def("precise", &Options::precise, same_object, py::arg("precise") = true,
-           "Leave out algorithms that round more than the plain one does. Without it, large\n"
-           "convolutions may use Winograd's with 4x4 tiles: within 2e-5 of the largest value.")
-      .def("autotune", &Options::autotune, same_object, py::arg("autotune") = true,
-           "Let compiling time kernels where several could do the same work (off by default).\n"
-           "Results may then differ in their last bits from one compilation to the next.")
+      .def("inputReplicaGrouping",
+           [](Options& self, const py::object& size, const py::object& type) {
+             self.inputReplicaGrouping(integer_from(size, "inputReplicaGrouping"),
+                                       choice_from<CommGroupType>(type, "inputReplicaGrouping"));
+           })
+      .def("outputMode", &set_output_mode)
+      .def("defaultOutputMode", &Options::defaultOutputMode)
+      .def("setAvailableMemoryProportion",
+           [](Options& self, const py::object& proportions) {
+             self.setAvailableMemoryProportion(proportions_from(proportions));
+           })
+      .def("useOfflineIpuTarget",
+           [](Options& self, const py::object& version) {
+             self.useOfflineIpuTarget(integer_from(version, "useOfflineIpuTarget"));
+           })
+      .def("randomSeed",
+           [](Options& self, const py::object& seed) {
+             self.randomSeed(integer_from(seed, "randomSeed"));
+           })
+      .def("enableExecutableCaching",
+           [](Options& self, const py::object& path) {
+             self.enableExecutableCaching(folder_from(path, "enableExecutableCaching"));
+           })
+      .def("enableSyntheticData",
+           [](Options& self, bool enabled) { self.enableSyntheticData(enabled); })
+      .def("enableStableNorm",
+           [](Options& self, const py::object& enabled) {
+             self.enableStableNorm(flag_from(enabled, "enableStableNorm"));
+           })
+      .def("logCycleCount",
+           [](Options& self, const py::object& log) {
+             self.logCycleCount(flag_from(log, "logCycleCount"));
+           })
+      .def("enableProfiling",
+           [](Options& self, const py::object& folder) {
+             self.enableProfiling(folder_from(folder, "enableProfiling"));
+           })
+      .def("anchorTensor", &anchor_tensor)
+      .def("appendToLocationExcludes",
+           [](Options& self, const std::vector<std::string>& excludes) {
+             self.appendToLocationExcludes(excludes);
+           })
+      .def("check_for_compile", &Options::check_for_compile)
+      .def("clone", &Options::clone)
+      .def("freeze", &Options::freeze)
+      .def("unfreeze", &Options::unfreeze)
+      .def("state", &state_of)
+      .def("restore_state", &restore)
+      .def("same_as", [](const Options& self, const Options& other) { return self == other; })
       .def_property_readonly(
           "Training", [](Options& self) -> TrainingOptions& { return self.Training(); },
-          same_object, "Options that only training has.")
-      .def_property_readonly("device_iterations", &Options::device_iterations)
-      .def_property_readonly("replication_factor", &Options::replication_factor)
-      .def_property_readonly("random_seed",
-                             [](const Options& self) {
-                               check(self.random_seed().has_value(), ErrorKind::attribute,
-                                     "random_seed is not set; check exists(\"random_seed\")");
-                               return *self.random_seed();
-                             })
-      .def("exists",
-           [](const Options& self, const std::string& name) {
-             const py::dict state = state_of(self);
-             return state.contains(name) && !state[name.c_str()].is_none();
-           })
-      .def("clone", &Options::clone, "An unfrozen copy.")
-      .def("__copy__", &Options::clone)
-      .def("__deepcopy__", [](const Options& self, const py::dict&) { return self.clone(); })
-      .def("_freeze", &Options::freeze)
-      .def_property_readonly("_frozen", &Options::frozen)
-      .def("__repr__",
-           [](const Options& self) {
-             std::string text;
-             for (const auto& [name, value] : state_of(self)) {
-               if (!text.empty()) text += ", ";
-               text += fmt::format("{}={}", py::str(name).cast<std::string>(),
-                                   py::repr(value).cast<std::string>());
-             }
-             return "Options(" + text + ")";
-           })
-      .def(py::pickle(&state_of, &options_from));
+          same_object)
+      .def_property_readonly(
+          "Precision", [](Options& self) -> PrecisionOptions& { return self.Precision(); },
+          same_object)
+      .def_property_readonly(
+          "TensorLocations",
+          [](Options& self) -> TensorLocationOptions& { return self.TensorLocations(); },
+          same_object)
+      .def_property_readonly(
+          "Distributed", [](Options& self) -> DistributedOptions& { return self.Distributed(); },
+          same_object)
+      .def_property_readonly(
+          "Jit", [](Options& self) -> JitOptions& { return self.Jit(); }, same_object)
+      .def_property_readonly(
+          "Popart", [](Options& self) -> PopartOptions& { return self.Popart(); }, same_object);
 
+  module.def("popart_option_keys", &popart_option_keys);
+  module.def("_validateOptions", &validate_options);
   module.def("combined_batch_size", &combined_batch_size);
   module.def("batch_count", &batch_count);
 }

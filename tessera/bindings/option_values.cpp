@@ -1,0 +1,111 @@
+#include "tessera/bindings/option_values.h"
+
+#include "tessera/base/error.h"
+#include "tessera/bindings/bindings.h"
+
+namespace py = pybind11;
+
+namespace tessera {
+namespace {
+
+std::string class_name(py::handle object) {
+  return py::str(py::type::handle_of(object)).cast<std::string>();
+}
+
+bool is_enum(py::handle object) {
+  static const auto* base =
+      new py::object(py::module_::import("enum").attr("Enum"));  // outlives the interpreter
+  return py::isinstance(object, *base);
+}
+
+OptionValue integer_value(py::handle object) {
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  if (overflow != 0) return OptionUnknown{"int beyond 64 bits"};
+  return int64_t{number};
+}
+
+template <typename Container>
+std::vector<OptionValue> items_of(const Container& container) {
+  std::vector<OptionValue> items;
+  for (const py::handle item : container) items.push_back(value_from(item));
+  return items;
+}
+
+OptionValue enum_value(py::handle object) {
+  const py::handle type = py::type::handle_of(object);
+  const py::object value = object.attr("value");
+  if (type.attr("__module__").cast<std::string>() == "poptorch.enums" &&
+      PyLong_Check(value.ptr())) {
+    return OptionEnum{type.attr("__name__").cast<std::string>(), value.cast<int64_t>()};
+  }
+  return value_from(value);
+}
+
+}  // namespace
+
+OptionValue value_from(py::handle object) {
+  PyObject* raw = object.ptr();
+  if (object.is_none()) return {};
+  if (PyBool_Check(raw)) return object.cast<bool>();
+  if (is_enum(object)) return enum_value(object);
+  if (PyLong_Check(raw)) return integer_value(object);
+  if (PyFloat_Check(raw)) return object.cast<double>();
+  if (PyUnicode_Check(raw)) return object.cast<std::string>();
+  if (PyList_Check(raw) || PyTuple_Check(raw)) {
+    return OptionList{items_of(py::reinterpret_borrow<py::sequence>(object))};
+  }
+  if (PyAnySet_Check(raw)) return OptionSet{items_of(py::reinterpret_borrow<py::object>(object))};
+  if (PyDict_Check(raw)) return dict_from(py::reinterpret_borrow<py::dict>(object));
+  return OptionUnknown{class_name(object)};
+}
+
+OptionDict dict_from(const py::dict& dict) {
+  OptionDict converted;
+  for (const auto& [key, value] : dict) converted.set(value_from(key), value_from(value));
+  return converted;
+}
+
+py::dict dict_to(const OptionDict& dict) {
+  py::dict converted;
+  for (const auto& [key, value] : dict.entries) converted[value_to(key)] = value_to(value);
+  return converted;
+}
+
+py::object value_to(const OptionValue& value) {
+  if (value.is<bool>()) return py::cast(value.as<bool>());
+  if (value.is<int64_t>()) return py::cast(value.as<int64_t>());
+  if (value.is<double>()) return py::cast(value.as<double>());
+  if (value.is<std::string>()) return py::cast(value.as<std::string>());
+  if (value.is<OptionEnum>()) {
+    const auto& member = value.as<OptionEnum>();
+    return py::module_::import("poptorch.enums").attr(member.type.c_str())(member.number);
+  }
+  if (value.is<OptionList>()) {
+    py::list list;
+    for (const OptionValue& item : value.as<OptionList>().items) list.append(value_to(item));
+    return list;
+  }
+  if (value.is<OptionSet>()) {
+    py::set set;
+    for (const OptionValue& item : value.as<OptionSet>().items) set.add(value_to(item));
+    return set;
+  }
+  if (value.is<OptionDict>()) return dict_to(value.as<OptionDict>());
+  return py::none();
+}
+
+bool flag_from(py::handle object, const char* setter) {
+  check(PyBool_Check(object.ptr()), ErrorKind::assertion, "{} takes a bool, not {}", setter,
+        class_name(object));
+  return object.cast<bool>();
+}
+
+int64_t integer_from(py::handle object, const char* setter) {
+  const OptionValue value = PyLong_Check(object.ptr()) ? integer_value(object) : OptionValue();
+  check(value.is<int64_t>(), ErrorKind::assertion, "{} takes an int, not {}", setter,
+        class_name(object));
+  return value.as<int64_t>();
+}
+
+}  // namespace tessera
