@@ -10,9 +10,13 @@ optimiser update) without Python in between:
 
 from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
-from . import enums, optim, options, poptorch_core
+from . import _process, _results, enums, optim, options, poptorch_core  # noqa: F401
 from ._async_accessor import AsynchronousDataAccessor
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
+from ._hooks import registerPostCompileHook, registerPreCompileHook
+from ._module_repr import module_repr, print
+from ._structure import ICustomArgParser, registerCustomArgParser
+from ._tensor_ids import accessAttributes, getIpuTensorId
 from .data_loader import DataLoader
 from .enums import (
     AutoStage,
@@ -31,7 +35,7 @@ from .enums import (
     SyncPattern,
     VariableRetrievalMode,
 )
-from .ops import identity_loss, isRunningOnIpu
+from .ops import identity_loss, ipuHardwareIsAvailable, ipuHardwareVersion, isRunningOnIpu
 from .options import (
     Options,
     ParallelPhasedExecution,
@@ -53,6 +57,7 @@ __all__ = [
     "DataLoaderMode",
     "Error",
     "HalfFloatCastingBehavior",
+    "ICustomArgParser",
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
@@ -74,12 +79,21 @@ __all__ = [
     "TensorLocationSettings",
     "UnrecoverableError",
     "VariableRetrievalMode",
+    "accessAttributes",
     "enums",
+    "getIpuTensorId",
     "identity_loss",
     "inferenceModel",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
     "isRunningOnIpu",
+    "module_repr",
     "optim",
     "options",
     "poptorch_core",
+    "print",
+    "registerCustomArgParser",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
     "trainingModel",
 ]

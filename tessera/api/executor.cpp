@@ -1,7 +1,6 @@
 #include "tessera/api/executor.h"
 
 #include <ATen/ATen.h>
-#include <ATen/EmptyTensor.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,8 @@
 #include "tessera/api/graph_export.h"
 #include "tessera/api/optimizer_numbers.h"
 #include "tessera/api/synthetic_inputs.h"
+#include "tessera/api/compile_hooks.h"
+#include "tessera/api/result_tensor.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
@@ -132,6 +133,10 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
     log(LogLevel::warn, "compile() was called on a model that is compiled already; ignored");
     return;
   }
+  compile_between_hooks([&] { compile_program(inputs); });
+}
+
+void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   const ErrorContext where("compiling the {} step",
                            purpose_ == Purpose::training ? "training" : "inference");
   check_for_compile();
@@ -245,6 +250,7 @@ void Executor::prepare_calls(const std::vector<NamedTensor>& inputs) {
   inputs_.clear();
   for (const auto& [name, tensor] : inputs) {
     inputs_.push_back({name, tensor.scalar_type(), shape_of(tensor), {}});
+    warn_of_narrowing(name, tensor.scalar_type());
   }
   request_ = {};
   request_.poll = model_.poll;
@@ -311,12 +317,12 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
 
   const bool synthetic = times_.empty();
   for (size_t i = 0; i < inputs.size() && !synthetic; ++i) {
-    request_.inputs[i] = inputs_[i].stage.read(inputs[i]);
+    request_.inputs[i] = inputs_[i].stage.read(inputs[i], inputs_[i].name, input_warnings_);
   }
   std::vector<at::Tensor> results;
   results.reserve(results_.size());
   for (size_t i = 0; i < results_.size(); ++i) {
-    results.push_back(at::detail::empty_cpu(results_[i].shape, results_[i].type));
+    results.push_back(empty_result(results_[i].shape, results_[i].type));
     request_.outputs[i].data = bytes_of(results.back()).data();
   }
   if (!anchors_.empty()) anchors_.before_run(request_);
@@ -337,8 +343,11 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
   std::vector<at::Tensor> returned;
   returned.reserve(outputs_.size());
   for (const CapturedOutput& output : outputs_) {
-    returned.push_back(output.graph_output < 0 ? output.constant
-                                               : results[static_cast<size_t>(output.graph_output)]);
+    if (output.graph_output >= 0) {
+      returned.push_back(results[static_cast<size_t>(output.graph_output)]);
+    } else {
+      returned.push_back(output.made_in_forward ? output.constant.clone() : output.constant);
+    }
   }
   return returned;
 }
@@ -483,7 +492,8 @@ void Executor::fetch_newer_weights() {
   bool stale = false;
   for (size_t i = 0; i < weights_.size(); ++i) {
     WeightHolder* holder = host_weights_[i]->newer_values;
-    if (holder && holder != this) holder->write_weights_to_host();
+    if (holder == this) continue;  // ours are the newest, whatever was written to the host
+    if (holder) holder->write_weights_to_host();
     stale = stale || sent_versions_[i] != host_weights_[i]->version;
   }
   if (stale) copyWeightsToDevice();

@@ -129,6 +129,7 @@ class Executor : private WeightHolder {
   void check_for_compile() const;
   void name_and_anchor(Capture& capture, std::vector<Output> gradients);
   void check_compiled() const;
+  void compile_program(const std::vector<NamedTensor>& inputs);
   void check_inputs(c10::ArrayRef<at::Tensor> inputs) const;
   void prepare_calls(const std::vector<NamedTensor>& inputs);
   std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs);
@@ -151,6 +152,7 @@ class Executor : private WeightHolder {
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
   std::vector<Input> inputs_;
+  InputWarnings input_warnings_;
   std::vector<Result> results_;  // per output of the executable
   RunRequest request_;           // made at compile time; a call only puts its memory in
   std::vector<HostCall> host_calls_;

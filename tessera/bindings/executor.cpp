@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "tessera/api/data_loader.h"
+#include "tessera/api/result_tensor.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/bindings/bindings.h"
 #include "tessera/ir/text.h"
@@ -164,10 +165,8 @@ void bind_executor(py::module_& module) {
       .def("graph_text", [](const Executor& self) { return print(self.executable().graph()); })
       .def("plan_text", [](const Executor& self) { return cpu::print(self.executable().plan()); });
 
-  module.def("is_capturing", &is_capturing);
-  module.def("push_module", &push_module);
-  module.def("pop_module", &pop_module);
-  module.def("clear_modules", &clear_modules);
+  module.def("is_result", &is_result,
+             "Whether a tensor, or what it is a view of, came from a call.");
 }
 
 }  // namespace tessera

@@ -7,4 +7,6 @@ PYBIND11_MODULE(poptorch_core, module) {
   tessera::bind_options(module);
   tessera::bind_executor(module);
   tessera::bind_batches(module);
+  tessera::bind_capture(module);
+  tessera::bind_process(module);
 }

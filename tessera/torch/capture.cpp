@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/passes/add_optimizer.h"
+#include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/host_call.h"
 
@@ -119,17 +120,24 @@ ValueId run_backward(Recorder& recorder) {
   return terminal.value;
 }
 
+// Results are never 64-bit, also where they need no program.
+CapturedOutput constant_output(const at::Tensor& tensor, bool made_in_forward) {
+  if (!made_in_forward || !has_dtype(tensor.scalar_type())) return {-1, tensor.detach(), false};
+  const auto type = scalar_type_of(narrowed(dtype_of(tensor.scalar_type())));
+  return {-1, tensor.detach().to(type), true};
+}
+
 std::vector<CapturedOutput> add_outputs(Recorder& recorder,
                                         const std::vector<at::Tensor>& tensors) {
   std::vector<CapturedOutput> outputs;
   for (const at::Tensor& tensor : tensors) {
     if (recorder.is_constant(tensor)) {
-      outputs.push_back({-1, tensor.detach()});
+      outputs.push_back(constant_output(tensor, recorder.made_in_forward(tensor)));
       continue;
     }
     const auto index = static_cast<int64_t>(recorder.graph().outputs().size());
     recorder.graph().add_output(std::to_string(index), recorder.read(tensor));
-    outputs.push_back({index, {}});
+    outputs.push_back({index, {}, false});
   }
   return outputs;
 }
@@ -180,6 +188,7 @@ Capture capture(const CaptureRequest& request) {
     const at::AutoGradMode with_gradients(true);
     const Recording recording(recorder);
     outputs = request.forward(inputs);
+    recorder.check_supported();
     if (request.training) result.loss = run_backward(recorder);
   } catch (const std::exception& error) {
     recorder.seal();

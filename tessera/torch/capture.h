@@ -33,8 +33,9 @@ struct CaptureRequest {
 };
 
 struct CapturedOutput {
-  int64_t graph_output = -1;  // or, where it is negative,
-  at::Tensor constant;        // a tensor that no operator made: returned as it is
+  int64_t graph_output = -1;     // or, where it is negative,
+  at::Tensor constant;           // a tensor that needs no program,
+  bool made_in_forward = false;  // made anew for every call, or the user's own
 };
 
 struct ChangedInput {
