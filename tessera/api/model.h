@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/api/executor.h"
+#include "tessera/api/optim.h"
 #include "tessera/base/error.h"
 
 namespace tessera {

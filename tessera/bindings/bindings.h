@@ -9,6 +9,7 @@ namespace tessera {
 
 void bind_errors(pybind11::module_& module);
 void bind_options(pybind11::module_& module);
+void bind_optimizer(pybind11::module_& module);  // before executors, which take one
 void bind_executor(pybind11::module_& module);
 void bind_batches(pybind11::module_& module);
 
