@@ -12,11 +12,11 @@
 #include "tessera/api/synthetic_inputs.h"
 #include "tessera/api/compile_hooks.h"
 #include "tessera/api/result_tensor.h"
+#include "tessera/api/optim.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
 #include "tessera/ops/host_call.h"
-#include "tessera/passes/add_optimizer.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
@@ -86,15 +86,19 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
   check_options(purpose_, options_);
   if (options_.defaultOutputMode()) options_.outputMode(default_output_mode(purpose_));
   options_.freeze();
+  accept(optimizer_);
+  optimizer_.state().connect(*this);
 }
 
 Executor::~Executor() {
   try {
     copyWeightsToHostIfNeeded();  // training is not lost with the executor
+    if (optimizer_.is_shared()) bring_optimizer_state();
   } catch (const std::exception& error) {
     log(LogLevel::error, "the trained weights could not be written to the module: {}",
         error.what());
   }
+  optimizer_.state().disconnect(*this, false);
   for (const auto& weight : host_weights_) {
     if (weight->newer_values == this) weight->newer_values = nullptr;
   }
@@ -196,26 +200,6 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   if (!is_offline()) attachToDevice();
 }
 
-// The optimiser's part of the step: which captured parameter is in which group.
-void Executor::add_update(Capture& captured) const {
-  UpdateSpec spec = optimizer_.program();
-  spec.gradient_accumulation = options_.Training().gradient_accumulation();
-  spec.mean_reduction =
-      options_.Training().accumulation_and_replication_reduction_type() == ReductionType::mean;
-  for (size_t g = 0; g < spec.groups.size(); ++g) {
-    for (const BoundState& state : captured.states) {
-      if (state.kind != StateKind::parameter) continue;
-      for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
-        if (parameter.data_ptr() == state.host.data_ptr()) {
-          spec.groups[g].parameters.push_back(state.name);
-          break;
-        }
-      }
-    }
-  }
-  add_optimizer(captured.graph, spec);
-}
-
 std::vector<HostCall> Executor::hostCalls() const {
   const std::lock_guard lock(mutex_);
   std::vector<HostCall> calls = host_calls_;  // of sessions that are over
@@ -314,6 +298,7 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
   if (!isAttachedToDevice()) attachToDevice();
   check_inputs(inputs);
   fetch_newer_weights();
+  if (optimizer_.state().pending()) send_loaded_state();
 
   const bool synthetic = times_.empty();
   for (size_t i = 0; i < inputs.size() && !synthetic; ++i) {
@@ -328,6 +313,7 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
   if (!anchors_.empty()) anchors_.before_run(request_);
   if (purpose_ == Purpose::training) mark_host_outdated();
   has_rng_state_ = true;
+  optimizer_outdated_ = true;
   session_->run(request_);
   rng_ = session_->rng();
   has_run_ = true;
@@ -362,10 +348,9 @@ void Executor::attachToDevice() {
   session_ = std::make_unique<Session>(executable_, default_thread_count());
   session_->set_rng(rng_);
   session_->check_values(options_.Precision().floating_point_exceptions());
-  for (const SavedState& saved : saved_states_) session_->write_state(saved.index, saved.bytes);
-  saved_states_.clear();
   send_hyperparameters();
   copyWeightsToDevice();
+  send_optimizer_state();
 }
 
 void Executor::close_session() {
@@ -383,20 +368,27 @@ void Executor::detachFromDevice() {
   check(isCompiled(), "detachFromDevice: the model has not been compiled yet");
   check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
   copyWeightsToHostIfNeeded();
-  save_device_state();
+  rng_ = session_->rng();
+  if (optimizer_.state().pending()) send_optimizer_state();  // it may be a part of a state only
+  bring_optimizer_state();
   close_session();
 }
 
 void Executor::destroy() {
   const std::lock_guard lock(mutex_);
   if (!isCompiled()) return;
-  if (isAttachedToDevice()) copyWeightsToHostIfNeeded();
+  if (isAttachedToDevice()) {
+    copyWeightsToHostIfNeeded();
+    if (optimizer_.keeps_state()) bring_optimizer_state();
+  }
+  if (!optimizer_.keeps_state()) optimizer_.state().clear();
   close_session();
   executable_.reset();
   weights_.clear();
   host_weights_.clear();
   sent_versions_.clear();
-  saved_states_.clear();
+  updated_.clear();
+  loaded_numbers_.clear();
   outputs_.clear();
   changed_inputs_.clear();
   inputs_.clear();
@@ -404,18 +396,6 @@ void Executor::destroy() {
   tensor_names_.clear();
   anchors_ = {};
   synthetic_inputs_.clear();
-}
-
-// What exists only on the device: the optimiser's state.
-void Executor::save_device_state() {
-  saved_states_.clear();
-  rng_ = session_->rng();
-  const auto& states = executable_->states();
-  for (size_t i = weights_.size(); i < states.size(); ++i) {
-    std::vector<std::byte> bytes(static_cast<size_t>(tessera::bytes(states[i].type)));
-    session_->read_state(i, bytes);
-    saved_states_.push_back({i, std::move(bytes)});
-  }
 }
 
 void Executor::copyWeightsToHost() {
@@ -502,24 +482,6 @@ void Executor::fetch_newer_weights() {
 void Executor::mark_host_outdated() {
   host_outdated_ = true;
   for (const auto& weight : host_weights_) weight->newer_values = this;
-}
-
-void Executor::setOptimizer(Optimizer optimizer) {
-  const std::lock_guard lock(mutex_);
-  check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
-  if (isCompiled()) optimizer.take_program_of(optimizer_);
-  optimizer_ = std::move(optimizer);
-  if (isAttachedToDevice()) send_hyperparameters();
-}
-
-void Executor::send_hyperparameters() {
-  const auto numbers = optimizer_.hyperparameters();
-  const auto& inputs = executable_->hyperparameters();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    for (const auto& [name, value] : numbers) {
-      if (name == inputs[i].name) session_->set_hyperparameter(i, value);
-    }
-  }
 }
 
 }  // namespace tessera

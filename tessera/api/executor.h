@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "tessera/api/anchors.h"
+#include "tessera/api/attribute_tracker.h"
 #include "tessera/api/host_weights.h"
 #include "tessera/api/input_stage.h"
 #include "tessera/api/optimizer.h"
@@ -45,7 +47,7 @@ struct HostCall {
   double seconds = 0;
 };
 
-class Executor : private WeightHolder {
+class Executor : private WeightHolder, private OptimizerStateHolder {
  public:
   // Training without an optimiser uses SGD with a learning rate of 0.01.
   Executor(Purpose purpose, ModelAccess model, const Options& options,
@@ -119,10 +121,6 @@ class Executor : private WeightHolder {
     at::ScalarType type;
     Shape shape;
   };
-  struct SavedState {
-    size_t index;
-    std::vector<std::byte> bytes;
-  };
 
   void write_weights_to_host() override { copyWeightsToHost(); }
   bool is_offline() const { return options_.connection_type() == ConnectionType::never; }
@@ -134,13 +132,16 @@ class Executor : private WeightHolder {
   void prepare_calls(const std::vector<NamedTensor>& inputs);
   std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs);
   std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
-  void add_update(Capture& capture) const;
+  void add_update(Capture& capture);
+  void accept(const Optimizer& optimizer);
   void send_hyperparameters();
+  bool bring_optimizer_state() override;
+  void send_optimizer_state();
+  void send_loaded_state();
   void bring_weights_to_host() const;
   void fetch_newer_weights();
   void send_weight(size_t index);
   void mark_host_outdated();
-  void save_device_state();
 
   // Recursive: while compiling, forward may read a weight, which asks for its newest value.
   mutable std::recursive_mutex mutex_;
@@ -148,6 +149,10 @@ class Executor : private WeightHolder {
   ModelAccess model_;
   Options options_;
   Optimizer optimizer_;
+  AttributeTracker attributes_;
+  Optimizer::Names updated_;                      // the parameters of its groups, in the program
+  std::map<std::string, double> loaded_numbers_;  // with a state; since then no other was set
+  bool optimizer_outdated_ = false;               // the host's copy of its state
 
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
@@ -161,7 +166,6 @@ class Executor : private WeightHolder {
   std::vector<uint64_t> sent_versions_;
   std::vector<CapturedOutput> outputs_;
   std::vector<ChangedInput> changed_inputs_;
-  std::vector<SavedState> saved_states_;  // of the optimiser, while detached
   std::vector<std::string> tensor_names_;
   Anchors anchors_;
   std::vector<at::Tensor> synthetic_inputs_;  // in place of the user's, where that was asked for

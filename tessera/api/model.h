@@ -22,6 +22,7 @@
 #include "tessera/api/executor.h"
 #include "tessera/api/hardware.h"
 #include "tessera/api/structure.h"
+#include "tessera/api/optim.h"
 #include "tessera/base/error.h"
 
 namespace tessera {

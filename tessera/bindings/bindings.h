@@ -11,6 +11,7 @@ class Executor;
 
 void bind_errors(pybind11::module_& module);
 void bind_options(pybind11::module_& module);
+void bind_optimizer(pybind11::module_& module);  // before executors, which take one
 void bind_executor(pybind11::module_& module);
 // What an executor tells about its program and its last call.
 void bind_inspection(pybind11::class_<Executor>& executor);
