@@ -10,9 +10,15 @@ optimiser update) without Python in between:
 
 from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
-from . import enums, optim, options, poptorch_core
+from . import _impl, _logging  # noqa: F401
+from . import enums, ops, optim, options, poptorch_core, profiling, testing
+from ._annotations import Attribute, BeginBlock, Block, BlockFunction, NameScope, nop
+from ._annotations import recomputationCheckpoint, removeBlocks, serializedMatMul
+from ._annotations import set_available_memory
 from ._async_accessor import AsynchronousDataAccessor
+from ._errors import createPoptorchError
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
+from ._logging import logger, setLogLevel
 from .data_loader import DataLoader
 from .enums import (
     AutoStage,
@@ -44,9 +50,18 @@ from .options import (
 )
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
 
+# Tessera's own version, which is also the end of __version__.
+__tessera_version__ = __version__.partition("+tessera.")[2]
+
+profiling.instrument_package(PoplarExecutor, DataLoader)
+
 __all__ = [
     "AsynchronousDataAccessor",
+    "Attribute",
     "AutoStage",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
     "CommGroupType",
     "ConnectionType",
     "DataLoader",
@@ -57,6 +72,7 @@ __all__ = [
     "MatMulSerializationMode",
     "MeanReductionStrategy",
     "MultiConvPlanType",
+    "NameScope",
     "Options",
     "OutputMode",
     "OverlapMode",
@@ -74,12 +90,23 @@ __all__ = [
     "TensorLocationSettings",
     "UnrecoverableError",
     "VariableRetrievalMode",
+    "createPoptorchError",
     "enums",
     "identity_loss",
     "inferenceModel",
     "isRunningOnIpu",
+    "logger",
+    "nop",
+    "ops",
     "optim",
     "options",
     "poptorch_core",
+    "profiling",
+    "recomputationCheckpoint",
+    "removeBlocks",
+    "serializedMatMul",
+    "setLogLevel",
+    "set_available_memory",
+    "testing",
     "trainingModel",
 ]

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "tessera/api/environment.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
@@ -135,6 +136,7 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
   }
   const ErrorContext where("compiling the {} step",
                            purpose_ == Purpose::training ? "training" : "inference");
+  prepare_process(options_);
   options_.check_for_compile();
   const auto start = std::chrono::steady_clock::now();
   std::optional<ProgressBar> bar;
