@@ -13,6 +13,7 @@
 #include "tessera/api/compile_hooks.h"
 #include "tessera/api/result_tensor.h"
 #include "tessera/api/optim.h"
+#include "tessera/api/environment.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
@@ -143,6 +144,7 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
 void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   const ErrorContext where("compiling the {} step",
                            purpose_ == Purpose::training ? "training" : "inference");
+  prepare_process(options_);
   check_for_compile();
   const auto start = std::chrono::steady_clock::now();
   std::optional<ProgressBar> bar;
