@@ -7,13 +7,13 @@
 #include <cstring>
 #include <random>
 
-#include "tessera/api/graph_export.h"
-#include "tessera/api/optimizer_numbers.h"
-#include "tessera/api/synthetic_inputs.h"
 #include "tessera/api/compile_hooks.h"
-#include "tessera/api/result_tensor.h"
-#include "tessera/api/optim.h"
 #include "tessera/api/environment.h"
+#include "tessera/api/graph_export.h"
+#include "tessera/api/optim.h"
+#include "tessera/api/optimizer_numbers.h"
+#include "tessera/api/result_tensor.h"
+#include "tessera/api/synthetic_inputs.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"

@@ -21,8 +21,8 @@
 #include "tessera/api/compile_hooks.h"
 #include "tessera/api/executor.h"
 #include "tessera/api/hardware.h"
-#include "tessera/api/structure.h"
 #include "tessera/api/optim.h"
+#include "tessera/api/structure.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
