@@ -109,7 +109,6 @@ class Model {
   void copyWeightsToHost() { executor_->copyWeightsToHost(); }
   bool copyWeightsToHostIfNeeded() { return executor_->copyWeightsToHostIfNeeded(); }
   void copyWeightsToDevice() { executor_->copyWeightsToDevice(); }
-  bool copyWeightsToHostIfNeeded() { return executor_->copyWeightsToHostIfNeeded(); }
   void copyNamedBuffersToDevice() { executor_->copyNamedBuffersToDevice(); }
   std::optional<std::vector<int64_t>> rng_state() const { return executor_->rng_state(); }
   void set_rng_state(const std::optional<std::vector<int64_t>>& state) {
