@@ -63,8 +63,9 @@ class Signature:
         names = []
         for i, child in enumerate(getattr(positional, "children", ())):
             names += _structure.names_of(child, self._positional_name(i))
-        for key, child in zip(getattr(by_name, "keys", ()), getattr(by_name, "children", ())):
-            names += _structure.names_of(child, key)
+        if not isinstance(by_name, dict):
+            for key, child in zip(by_name.keys, by_name.children):
+                names += _structure.names_of(child, key)
         return names
 
     def _positional_name(self, index):

@@ -14,9 +14,9 @@ def _refusing_backward(self, *args, **kwargs):
     # Told by their memory: marking the tensors themselves would cost every call something.
     if poptorch_core.is_result(self):
         raise poptorch_core.Error(
-            "backward() was called on a result of a wrapped model; a call of a training model runs "
-            "forward, backward and the update of the weights, so leave backward() and "
-            "optimizer.step() out"
+            "backward() cannot be called explicitly on outputs of a PopTorch model: a call of a "
+            "trainingModel has run forward, backward and the update of the weights, so leave "
+            "backward() and optimizer.step() out; an inferenceModel has no backward pass"
         )
     return _backward(self, *args, **kwargs)
 

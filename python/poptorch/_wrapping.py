@@ -4,6 +4,7 @@ The classes of the module, its parameters and its buffers are changed in place, 
 reference the user holds takes part. Copies and pickles have the original classes.
 """
 
+import copyreg
 import weakref
 from typing import Any, Dict, Iterator, Tuple
 
@@ -12,21 +13,12 @@ import torch
 from . import poptorch_core
 
 # Looked at by our own bookkeeping and by torch on every call; they say nothing about values.
-_NO_VALUES = frozenset(
-    (
-        "__class__",
-        "__dict__",
-        "is_leaf",
-        "requires_grad",
-        "shape",
-        "dtype",
-        "device",
-        "dim",
-        "size",
-        "ndim",
-        "stride",
-        "_backward_hooks",
-    )
+_PROPERTIES = ("is_leaf", "requires_grad", "shape", "dtype", "device", "ndim", "_backward_hooks")
+_METHODS = ("dim", "size", "stride")
+_NO_VALUES = frozenset(("__class__", "__dict__", "__torch_function__", *_PROPERTIES, *_METHODS))
+_NO_VALUE_FUNCTIONS = frozenset(
+    [getattr(torch.Tensor, name).__get__ for name in _PROPERTIES]
+    + [getattr(torch.Tensor, name) for name in _METHODS]
 )
 
 # Attributes of a module through which its weights are reached.
@@ -52,7 +44,7 @@ class _Synced:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        for arg in args:
+        for arg in () if func in _NO_VALUE_FUNCTIONS else args:
             if isinstance(arg, _Synced):
                 _sync(arg)
             elif isinstance(arg, (tuple, list)):
@@ -166,9 +158,13 @@ def _module_class(original):
         # As the user's class would do it, which may have ways of its own.
         object.__setattr__(self, "__class__", original)
         try:
-            return self.__reduce_ex__(protocol)
+            function, arguments, *rest = self.__reduce_ex__(protocol)
         finally:
             object.__setattr__(self, "__class__", wrapped)
+        if function is copyreg.__newobj__ and arguments == (original,):
+            # Does the same, and pickle does not ask whether the object is of that class.
+            function, arguments = copyreg._reconstructor, (original, object, None)
+        return (function, arguments, *rest)
 
     return type(
         f"Poptorch{original.__name__}",

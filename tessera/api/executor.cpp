@@ -124,8 +124,11 @@ std::vector<NamedTensor> Executor::micro_batch(const std::vector<NamedTensor>& i
     const int64_t size = tensor.dim() == 0 ? 1 : tensor.size(0);
     check(size % count == 0, ErrorKind::assertion,
           "dimension 0 of input '{}' is {}, which cannot be divided by {} = deviceIterations ({}) "
-          "x replicationFactor ({}) x gradientAccumulation ({})",
-          name, size, count, options_.device_iterations(), options_.replication_factor(),
+          "x input groups ({}: replicationFactor ({}) / input group size ({})) x "
+          "gradientAccumulation ({})",
+          name, size, count, options_.device_iterations(),
+          options_.replication_factor() / options_.input_group_size(),
+          options_.replication_factor(), options_.input_group_size(),
           options_.Training().gradient_accumulation());
     batch.push_back({name, count == 1 ? tensor : tensor.narrow(0, 0, size / count)});
   }

@@ -124,7 +124,7 @@ STRUCTURES = {
     "list": lambda t, u: [t, [u]],
     "tuple": lambda t, u: ((t,), (u, "text")),
     "namedtuple": lambda t, u: Pair(t, [u]),
-    "derived namedtuple": lambda t, u: Derived(u, t),
+    "derived namedtuple": lambda t, u: Derived(t, u),
     "dict": lambda t, u: {"b": t, "a": (u, 3)},
     "OrderedDict": lambda t, u: collections.OrderedDict([("z", t), ("a", u)]),
     "derived OrderedDict": lambda t, u: Config(image=t, deeper=Config(part=u)),
