@@ -33,6 +33,8 @@ std::vector<KernelOperand> body_operands(const KernelUse& use) {
 }
 
 constexpr int64_t small_share = 16;
+// A smaller result is still in the third-level cache when a pass of its own reads it.
+constexpr int64_t least_bytes_of_boxes = 8 << 20;
 
 enum class Cut { pieces, boxes };
 
@@ -52,6 +54,10 @@ bool reads_much(const KernelUse& use) {
   return std::any_of(more.begin(), more.end(), [&](const KernelOperand& operand) {
     return extent(operand.geometry) * small_share > own;
   });
+}
+
+bool may_go_on(Tails tails, const KernelUse& use) {
+  return tails == Tails::any || (tails == Tails::narrow && !reads_much(use));
 }
 
 class MappedKernel : public PreparedKernel {
@@ -104,7 +110,7 @@ template <size_t number>
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
   const KernelEntry& entry = entry_of<number>(use);
   std::unique_ptr<FusedProgram> program;
-  if (pays(entry.tails, use)) program = program_for(use, Cut::boxes);
+  if (may_go_on(entry.tails, use)) program = program_for(use, Cut::boxes);
   const bool takes_tail = program != nullptr;
   if (!program) program = program_for(use, Cut::pieces);
   TESSERA_INVARIANT(program, "a fused body that applied has no code");
@@ -151,7 +157,10 @@ void add_entries(const OpDef& row, std::vector<KernelEntry>& to, std::index_sequ
 }  // namespace
 
 bool pays(Tails tails, const KernelUse& use) {
-  return tails == Tails::any || (tails == Tails::narrow && !reads_much(use));
+  // What the tiles of a product do in registers costs nothing.
+  const bool in_tiles = contraction_of(use).name == "matmul";
+  const int64_t size = bytes({DType::f32, use.outputs[0].geometry.shape});
+  return may_go_on(tails, use) && (in_tiles || size >= least_bytes_of_boxes);
 }
 
 std::span<const KernelEntry> contraction_map_entries() {

@@ -5,7 +5,7 @@
 
 namespace tessera::cpu {
 
-// Whether to do the body of a use with boxes of the result, by a kernel that takes such tails.
+// Whether a kernel that takes such tails is faster than the contraction and the body one by one.
 bool pays(Tails tails, const KernelUse& use);
 
 }  // namespace tessera::cpu

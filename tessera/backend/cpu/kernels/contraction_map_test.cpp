@@ -209,21 +209,23 @@ TEST_F(ContractionMap, SeveralResults) {
   EXPECT_EQ(trial.result(3), got);
 }
 
-// What pays, by the size of what the body reads.
+// What pays, by the size of the result and of what else the body reads.
 TEST_F(ContractionMap, SaysWhatPays) {
-  const Attrs attrs = {{"body", "%0 = add(a0, a1); out %0"}};
-  const auto use_with = [&](const std::vector<KernelOperand>& inputs,
-                            const std::vector<KernelOperand>& outputs) {
-    return KernelUse{op("matmul_map"), attrs, inputs, outputs};
+  const auto answer = [](Tails tails, const std::string& op_name, const Shape& result,
+                         const Shape& other) {
+    const Attrs attrs = {{"body", "%0 = add(a0, a1); out %0"}};
+    std::vector<KernelOperand> inputs(operand_specs(op(op_name)).size(), {DType::f32, {}});
+    inputs.back().geometry = dense(other);
+    const std::vector<KernelOperand> outputs = {{DType::f32, dense(result)}};
+    return pays(tails, {op(op_name), attrs, inputs, outputs});
   };
-  const std::vector<KernelOperand> outputs = {{DType::f32, dense({40, 50})}};
-  std::vector<KernelOperand> inputs = {
-      {DType::f32, dense({40, 30})}, {DType::f32, dense({30, 50})}, {DType::f32, dense({50})}};
-  EXPECT_FALSE(pays(Tails::none, use_with(inputs, outputs)));
-  EXPECT_TRUE(pays(Tails::narrow, use_with(inputs, outputs)));
-  inputs[2].geometry = dense({40, 50});
-  EXPECT_FALSE(pays(Tails::narrow, use_with(inputs, outputs)));
-  EXPECT_TRUE(pays(Tails::any, use_with(inputs, outputs)));
+  const Shape large = {1, 32, 320, 512}, small = {1, 32, 20, 20}, numbers = {32, 1, 1};
+  EXPECT_FALSE(answer(Tails::none, "conv_map", large, numbers));
+  EXPECT_TRUE(answer(Tails::narrow, "conv_map", large, numbers));
+  EXPECT_FALSE(answer(Tails::narrow, "conv_map", large, large));
+  EXPECT_TRUE(answer(Tails::any, "conv_map", large, large));
+  EXPECT_FALSE(answer(Tails::any, "conv_map", small, numbers));
+  EXPECT_TRUE(answer(Tails::any, "matmul_map", {64, 32}, {32}));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
 #include "tessera/backend/cpu/lower/run_graph_for_test.h"
 
+// The cases' convolutions are oneDNN's.
+#ifdef TESSERA_WITH_ONEDNN
 namespace tessera::cpu {
 namespace {
 
@@ -52,3 +54,4 @@ TEST_F(FuseEpilogues, GivesTheSameBits) {
 
 }  // namespace
 }  // namespace tessera::cpu
+#endif
