@@ -181,7 +181,8 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   compile_options.autotune = options_.autotuned();
   if (options_.Precision().floating_point_exceptions()) {
     // Each operator on its own, so that the one that raised it can be named.
-    compile_options.disabled_passes = {"fuse_elementwise", "fuse_updates", "recompute"};
+    compile_options.disabled_passes = {"fuse_losses", "fuse_elementwise", "fuse_updates",
+                                       "fuse_epilogues", "recompute"};
   }
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };

@@ -38,5 +38,6 @@ std::span<const OpDef> quantize();
 std::span<const OpDef> random_forms();
 std::span<const OpDef> tensor_product();
 std::span<const OpDef> fused();
+std::span<const OpDef> contraction_map();
 
 }  // namespace tessera::families

@@ -28,7 +28,7 @@ struct Table {
           families::window(),         families::distance(),   families::margin_loss(),
           families::embedding_bag(),  families::quantize(),   families::random_forms(),
           families::tensor_product(), families::fused(),      families::host(),
-          families::cross_entropy()}) {
+          families::cross_entropy(), families::contraction_map()}) {
       for (const OpDef& row : family) add(row);
     }
   }

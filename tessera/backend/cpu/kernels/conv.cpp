@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/backend/cpu/kernels/onednn.h"
+#include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -210,7 +211,7 @@ struct Piece {
 };
 
 // From images and weights to images: the convolution itself, and the gradient by its input.
-class ImagesToImages : public PreparedKernel {
+class ImagesToImages : public TailedKernel {
  public:
   struct Tensors {
     const KernelOperand &from, &weight, &to;
@@ -229,6 +230,8 @@ class ImagesToImages : public PreparedKernel {
         to_argument_(t.to_argument),
         from_step_(piece_step(t.from, 0, t.from_dims[0])),
         to_step_(piece_step(t.to, 0, t.to_dims[0])),
+        to_shape_(t.to.geometry.shape),
+        to_piece_{t.to_dims[0], to_shape_[1] / problem.channel_pieces},
         to_channel_step_(piece_step(t.to, 1, t.to_dims[1])),
         weight_step_(piece_step(t.weight, t.weight_dim, t.to_dims[1])),
         from_(lying(t.from_dims, t.from), t.from_desc, Direction::to_primitive),
@@ -242,7 +245,8 @@ class ImagesToImages : public PreparedKernel {
     return channel_pieces_ * weight_.bytes() + pieces_ * one_piece_bytes();
   }
 
-  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
+  void run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
+                     const Tail& tail) const override {
     const auto weight_at = [&](int64_t part) { return call.inputs[1].data + part * weight_step_; };
     const auto weight_room = [&](int64_t part) {
       return workspace.data() + part * weight_.bytes();
@@ -276,6 +280,7 @@ class ImagesToImages : public PreparedKernel {
       }
       primitive_.run(std::move(arguments), to_room + to_.bytes());
       to_.convert(to, to_room);
+      if (tail) tail(box_of(piece));
     });
   }
 
@@ -284,9 +289,22 @@ class ImagesToImages : public PreparedKernel {
     return from_.bytes() + to_.bytes() + primitive_.scratch_bytes();
   }
 
+  Box box_of(const Piece& piece) const {
+    Box box;
+    std::copy(to_shape_.begin(), to_shape_.end(), box.end.begin());
+    box.begin[0] = piece.images * to_piece_.images;
+    box.end[0] = box.begin[0] + to_piece_.images;
+    box.begin[1] = piece.channels * to_piece_.channels;
+    box.end[1] = box.begin[1] + to_piece_.channels;
+    return box;
+  }
+
   int64_t pieces_, channel_pieces_;
   int from_argument_, to_argument_;
-  int64_t from_step_, to_step_, to_channel_step_, weight_step_;
+  int64_t from_step_, to_step_;
+  Shape to_shape_;  // physical
+  Piece to_piece_;  // how much of its first dimensions a piece has
+  int64_t to_channel_step_, weight_step_;
   OnednnLayout from_, weight_, to_;
   OnednnPrimitive primitive_;
   memory::desc bias_;
@@ -536,10 +554,10 @@ std::vector<Layout> wants_weight_grad(const KernelUse& use) {
 std::span<const KernelEntry> conv_entries() {
   // clang-format off
   static constexpr KernelEntry entries[] = {
-      {"conv", "onednn_channels", channels_forward, prepare_forward, wants_forward},
-      {"conv", "onednn_conv", plain_images_to_images, prepare_forward},
-      {"conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad},
-      {"conv_input_grad", "onednn_conv_input_grad", plain_images_to_images, prepare_input_grad},
+      {"conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, false, Tails::any},
+      {"conv", "onednn_conv", plain_images_to_images, prepare_forward, nullptr, false, Tails::any},
+      {"conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, false, Tails::any},
+      {"conv_input_grad", "onednn_conv_input_grad", plain_images_to_images, prepare_input_grad, nullptr, false, Tails::any},
       {"conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad},
       {"conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad},
   };

@@ -7,6 +7,11 @@ namespace tessera::cpu {
 namespace {
 
 constexpr KernelEntry packed{"matmul", "packed", packed_matmul_applies, prepare_packed_matmul};
+constexpr KernelEntry linear{.op = "matmul_map",
+                             .name = "packed_linear",
+                             .applies = packed_linear_applies,
+                             .prepare = prepare_packed_linear,
+                             .tails = Tails::any};
 
 }  // namespace
 }  // namespace tessera::cpu
@@ -126,7 +131,8 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
 }  // namespace
 
 std::span<const KernelEntry> matmul_entries() {
-  static constexpr KernelEntry entries[] = {packed, {"matmul", "onednn_matmul", applies, prepare}};
+  static constexpr KernelEntry entries[] = {
+      packed, {"matmul", "onednn_matmul", applies, prepare}, linear};
   return entries;
 }
 
@@ -134,6 +140,9 @@ std::span<const KernelEntry> matmul_entries() {
 
 #else
 
-std::span<const tessera::cpu::KernelEntry> tessera::cpu::matmul_entries() { return {&packed, 1}; }
+std::span<const tessera::cpu::KernelEntry> tessera::cpu::matmul_entries() {
+  static constexpr KernelEntry entries[] = {packed, linear};
+  return entries;
+}
 
 #endif

@@ -53,15 +53,16 @@ constexpr std::span<const KernelEntry> (*families[])() = {
 
 // Those of an operator that are not turned off, in the order of preference.
 std::vector<const KernelEntry*> entries_of(std::string_view op) {
-  const auto disabled = disabled_kernels();
-  std::vector<const KernelEntry*> found;
-  for (const auto entries : families) {
-    for (const KernelEntry& entry : entries()) {
-      if (entry.op != op) continue;
-      if (std::find(disabled.begin(), disabled.end(), entry.name) != disabled.end()) continue;
-      found.push_back(&entry);
-    }
+  auto found = all_entries(op);
+  for (const KernelEntry& entry : contraction_map_entries()) {
+    if (entry.op != op) continue;
+    // One that follows its neighbours is for where they lie in another layout than all others want.
+    found.insert(entry.follows ? found.begin() : found.end(), &entry);
   }
+  const auto disabled = disabled_kernels();
+  std::erase_if(found, [&](const KernelEntry* entry) {
+    return std::find(disabled.begin(), disabled.end(), entry->name) != disabled.end();
+  });
   return found;
 }
 
@@ -70,6 +71,24 @@ std::vector<const KernelEntry*> entries_of(std::string_view op) {
 KernelChoice reference_kernel(const OpDef& op) {
   TESSERA_INVARIANT(op.cpu, "operator '{}' has no kernel", op.name);
   return {"reference", std::make_shared<ReferenceKernel>(op.cpu)};
+}
+
+std::vector<const KernelEntry*> all_entries(std::string_view op) {
+  std::vector<const KernelEntry*> found;
+  for (const auto entries : families) {
+    for (const KernelEntry& entry : entries()) {
+      if (entry.op == op) found.push_back(&entry);
+    }
+  }
+  return found;
+}
+
+Tails likely_tails(const KernelUse& use) {
+  for (const KernelEntry* entry : entries_of(use.op.name)) {
+    if (entry->follows) continue;
+    if (entry->wants ? !entry->wants(use).empty() : entry->applies(use)) return entry->tails;
+  }
+  return Tails::none;
 }
 
 KernelWish kernel_wish(const KernelUse& use) {

@@ -33,6 +33,10 @@ struct KernelUse {
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
 };
 
+// Element-wise steps that a kernel does with its result while it lies in the cache: none, those
+// that read nothing else of the result's size, or any.
+enum class Tails : uint8_t { none, narrow, any };
+
 struct KernelEntry {
   std::string_view op, name;
   // Asked with the layouts that operands and results have in the end.
@@ -43,6 +47,8 @@ struct KernelEntry {
   std::vector<Layout> (*wants)(const KernelUse&) = nullptr;
   // Has no wish of its own, but applies in other layouts when its neighbours have them.
   bool follows = false;
+  // What pays to be done with boxes of its result; unless nothing, its kernels are TailedKernels.
+  Tails tails = Tails::none;
 };
 
 // The lists of the families, each in the order of preference.
@@ -66,6 +72,7 @@ std::span<const KernelEntry> resample_entries();
 std::span<const KernelEntry> softmax_entries();
 std::span<const KernelEntry> update_entries();
 std::span<const KernelEntry> update_of_product_entries();
+std::span<const KernelEntry> contraction_map_entries();  // made of those of the contractions
 
 struct KernelChoice {
   std::string name;
@@ -78,6 +85,10 @@ struct KernelWish {
   bool follows = false;         // otherwise: there are entries that follow their neighbours
 };
 KernelWish kernel_wish(const KernelUse& use);
+// Of the entry that would be taken for such a use, if nobody else wished for anything.
+Tails likely_tails(const KernelUse& use);
+// The entries of an operator of the families but contraction_map, whether turned off or not.
+std::vector<const KernelEntry*> all_entries(std::string_view op);
 // The entries that apply, the one to be preferred first.
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use);
 

@@ -128,7 +128,12 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
 
 template <Row row, int tile>
 constexpr KernelEntry entry(std::string_view op, std::string_view name) {
-  return {op, name, applies<row, tile>, prepare<row, tile>, wants<row, tile>};
+  return {.op = op,
+          .name = name,
+          .applies = applies<row, tile>,
+          .prepare = prepare<row, tile>,
+          .wants = wants<row, tile>,
+          .tails = row == Row::weight_grad ? Tails::none : Tails::narrow};
 }
 
 }  // namespace

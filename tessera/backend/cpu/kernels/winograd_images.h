@@ -7,15 +7,14 @@
 // so that transformed weights never leave the cache.
 #pragma once
 
-#include "tessera/backend/cpu/kernels/prepared_kernel.h"
-#include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/backend/cpu/kernels/winograd_gemm.h"
 #include "tessera/backend/cpu/kernels/winograd_tiles.h"
 #include "tessera/backend/cpu/kernels/winograd_transform.h"
 
 namespace tessera::cpu {
 
-class WinogradImages : public PreparedKernel {
+class WinogradImages : public TailedKernel {
  public:
   enum class Direction { forward, input_grad };
 
@@ -24,12 +23,8 @@ class WinogradImages : public PreparedKernel {
 
   int64_t workspace_bytes() const override;
   // inputs: images, weights [O/8, I/8, 3, 3, 8 of I, 8 of O] as the row has them, bias?
-  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
-    run_with_tail(call, workspace, Tail{});
-  }
-  // Boxes are of the result's [N, C/8, H, W, 8].
   void run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
-                     const Tail& tail) const;
+                     const Tail& tail) const override;
 
  private:
   struct Operands;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
+#include "tessera/backend/cpu/lower/run_graph_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -14,7 +15,7 @@ TEST(FuseElementwise, BecomesWhatIsExpected) {
     const Graph fused = fuse_elementwise(one.before);
     verify(fused);
     EXPECT_EQ(print(fused), print(one.after));
-    EXPECT_EQ(run_on_samples(fused), run_on_samples(one.before));
+    EXPECT_EQ(run_graph(fused), run_graph(one.before));
   }
 }
 

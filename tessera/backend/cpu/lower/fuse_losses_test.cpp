@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
+#include "tessera/backend/cpu/lower/run_graph_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -14,7 +15,7 @@ TEST(FuseLosses, BecomesWhatIsExpected) {
     const Graph graph = fuse_losses(one.before);
     verify(graph);
     EXPECT_EQ(print(graph), print(one.after));
-    EXPECT_EQ(run_on_samples(graph), run_on_samples(one.before));
+    EXPECT_EQ(run_graph(graph), run_graph(one.before));
   }
 }
 

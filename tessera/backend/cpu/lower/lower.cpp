@@ -5,6 +5,7 @@
 #include "tessera/backend/cpu/lower/aliases.h"
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
 #include "tessera/backend/cpu/lower/fuse_losses.h"
+#include "tessera/backend/cpu/lower/fuse_epilogues.h"
 #include "tessera/backend/cpu/lower/fuse_updates.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
@@ -30,6 +31,7 @@ Graph rewritten(Graph graph, const LowerOptions& options) {
   if (enabled(options, fuse_losses_name)) graph = fuse_losses(graph);
   if (enabled(options, fuse_elementwise_name)) graph = fuse_elementwise(graph);
   if (enabled(options, fuse_updates_name)) graph = fuse_updates(graph);
+  if (enabled(options, fuse_epilogues_name)) graph = fuse_epilogues(graph, options.precise);
   // After fusion: what is made again is then one pass.
   if (enabled(options, recompute_name)) graph = recompute_cheap_values(graph);
   return graph;

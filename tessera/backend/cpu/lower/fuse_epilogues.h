@@ -1,0 +1,15 @@
+// Makes one node of a contraction and the element-wise map that goes on with its result, where the
+// contraction's kernel hands out its result while it lies in the cache. Which ones, and why, is in
+// docs/notes/fusion.md. Runs after fuse_elementwise.
+#pragma once
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::cpu {
+
+inline constexpr const char* fuse_epilogues_name = "fuse_epilogues";  // to turn it off
+
+// `precise` as in LowerOptions: which kernel a contraction will have depends on it.
+Graph fuse_epilogues(const Graph& graph, bool precise = false);
+
+}  // namespace tessera::cpu
