@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/operand_reader.h"
@@ -82,8 +83,8 @@ class Targets {
   int64_t raw(int64_t target) const { return labels_[static_cast<size_t>(target)]; }
 
   int64_t classes_, ignored_;
-  std::vector<int32_t> labels_;
-  std::vector<float> weights_;
+  ScratchVector<int32_t> labels_;
+  ScratchVector<float> weights_;
 };
 
 void run_forward(const KernelCall& call) {
@@ -95,7 +96,7 @@ void run_forward(const KernelCall& call) {
   auto* total_weight = call.outputs[1].as<float>();
 
   const auto pieces = static_cast<size_t>(layout.targets() / elementwise_grain + 1);
-  std::vector<double> losses(pieces), weights(pieces);
+  ScratchVector<double> losses(pieces), weights(pieces);
   call.pool.run_ranges(layout.targets(), elementwise_grain, [&](int64_t begin, int64_t end) {
     const auto piece = static_cast<size_t>(begin / elementwise_grain);
     for (int64_t i = begin; i < end; ++i) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/builder.h"
@@ -19,20 +20,20 @@ using namespace row_parts;
 // --- attributes and shapes ---
 
 // The dimensions to fold, in range; none means all.
-std::vector<int64_t> folded_dims(const Attrs& attrs, int64_t rank) {
+ScratchShape folded_dims(const Attrs& attrs, int64_t rank) {
   const Attr* attr = attrs.find("dim");
   if (!attr) return {};
-  std::vector<int64_t> dims;
+  ScratchShape dims;
   if (const auto* one = std::get_if<int64_t>(attr)) {
     dims = {*one};
   } else {
-    dims = std::get<std::vector<int64_t>>(*attr);
+    dims = scratch_copy(std::get<std::vector<int64_t>>(*attr));
   }
   for (int64_t& dim : dims) dim = wrap_dim(dim, rank);
   std::sort(dims.begin(), dims.end());
   check(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), ErrorKind::value,
         "a dimension is named twice in {}", to_string(dims));
-  return rank == 0 ? std::vector<int64_t>{} : dims;
+  return rank == 0 ? ScratchShape{} : dims;
 }
 
 Shape folded_shape(const Shape& shape, const Attrs& attrs) {
