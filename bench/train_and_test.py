@@ -51,7 +51,10 @@ def resnet():
 @functools.lru_cache
 def images_and_labels(train):
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([ROOT / "tools/fashion_mnist_root", folder], check=True, capture_output=True)
+        command = [ROOT / "tools/fashion_mnist_root", folder]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            sys.exit(result.stderr.strip())
         dataset = torchvision.datasets.FashionMNIST(folder, train=train)
     return (dataset.data[:, None].float() / 255 - 0.5) / 0.5, dataset.targets
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/gemm.h"
 
 namespace tessera::kernels {
@@ -51,7 +52,7 @@ struct Field {
 // element lies that they meet at; -1 where they meet at none.
 struct Meeting {
   Extent kernel, positions;
-  std::array<std::vector<int64_t>, 3> tables;
+  std::array<ScratchVector<int64_t>, 3> tables;
 
   template <typename Coordinate>
   Meeting(const Extent& kernel_size, const Extent& position_count, const Field& field,
@@ -102,9 +103,9 @@ class PositionLines : public Lines {
       : field_(field), meeting_(meeting), channels_(channels) {}
 
   void pack(Range lines, Range depth, int64_t width, float* to) const override {
-    std::vector<Extent> places(static_cast<size_t>(width));
-    std::vector<int64_t> image(static_cast<size_t>(width));
-    std::vector<int64_t> offset(static_cast<size_t>(width));
+    ScratchVector<Extent> places(static_cast<size_t>(width));
+    ScratchVector<int64_t> image(static_cast<size_t>(width));
+    ScratchVector<int64_t> offset(static_cast<size_t>(width));
     const int64_t per_image = product(meeting_.positions);
     for (int64_t first = lines.begin; first < lines.end; first += width) {
       const int64_t here = std::min(width, lines.end - first);
@@ -137,8 +138,8 @@ class PositionLines : public Lines {
   }
 
  private:
-  bool find_offsets(const Extent& element, int64_t count, const std::vector<Extent>& places,
-                    const std::vector<int64_t>& image, std::vector<int64_t>& offset) const {
+  bool find_offsets(const Extent& element, int64_t count, const ScratchVector<Extent>& places,
+                    const ScratchVector<int64_t>& image, ScratchVector<int64_t>& offset) const {
     const int64_t* const rows[3] = {meeting_.row(0, element[0]), meeting_.row(1, element[1]),
                                     meeting_.row(2, element[2])};
     bool in_a_row = true;
@@ -338,7 +339,7 @@ void conv_weight_grad(const TensorView& grad, const TensorView& input, const Con
       std::clamp<int64_t>(std::min(wanted_pieces / count, depth / least_depth), 1, wanted_pieces);
   const int64_t part_depth = (depth + parts - 1) / parts;
   const int64_t size = out.numel();
-  std::vector<float> partial(static_cast<size_t>(parts > 1 ? parts * size : 0));
+  ScratchVector<float> partial(static_cast<size_t>(parts > 1 ? parts * size : 0));
   pool.run(count * parts, [&](int64_t piece) {
     const int64_t part = piece / count;
     const int64_t group = piece % count / tiles.count();

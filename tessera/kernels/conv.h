@@ -3,15 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
 namespace tessera::kernels {
 
 struct ConvParams {
-  std::vector<int64_t> stride, padding, dilation;  // one for each spatial dimension
+  ScratchVector<int64_t> stride, padding, dilation;  // one for each spatial dimension
   int64_t groups = 1;
 };
 

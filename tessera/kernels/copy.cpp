@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 
 namespace tessera::kernels {
 namespace {
@@ -18,14 +18,18 @@ struct Dim {
 };
 
 // Dimensions in the order of the target's memory, neighbours that run on in both tensors merged.
-std::vector<Dim> merged_dims(const TensorView& from, const TensorView& to) {
-  std::vector<Dim> dims;
+ScratchVector<Dim> merged_dims(const TensorView& from, const TensorView& to) {
+  ScratchVector<Dim> dims;
   for (size_t i = 0; i < to.sizes.size(); ++i) {
     if (to.sizes[i] != 1) dims.push_back({to.sizes[i], from.strides[i], to.strides[i]});
   }
-  std::stable_sort(dims.begin(), dims.end(),
-                   [](const Dim& a, const Dim& b) { return std::abs(a.to) > std::abs(b.to); });
-  std::vector<Dim> merged;
+  // By hand: std::stable_sort allocates.
+  for (size_t i = 1; i < dims.size(); ++i) {
+    for (size_t k = i; k > 0 && std::abs(dims[k - 1].to) < std::abs(dims[k].to); --k) {
+      std::swap(dims[k - 1], dims[k]);
+    }
+  }
+  ScratchVector<Dim> merged;
   for (const Dim& dim : dims) {
     if (!merged.empty() && merged.back().from == dim.from * dim.size &&
         merged.back().to == dim.to * dim.size) {
@@ -39,11 +43,11 @@ std::vector<Dim> merged_dims(const TensorView& from, const TensorView& to) {
 
 // A loop nest: two dimensions that are copied as a tile, and the ones around them.
 struct Nest {
-  std::vector<Dim> outer;
+  ScratchVector<Dim> outer;
   Dim second{1, 0, 0}, inner{1, 0, 0};
 };
 
-Nest make_nest(std::vector<Dim> dims) {
+Nest make_nest(ScratchVector<Dim> dims) {
   Nest nest;
   if (!dims.empty()) {
     nest.inner = dims.back();
@@ -184,8 +188,9 @@ void fill(double value, const TensorView& to, ThreadPool& pool) {
 
 Dense::Dense(const TensorView& tensor, ThreadPool& pool) : view_(tensor) {
   if (!tensor.present || tensor.contiguous()) return;
-  strides_ = contiguous_strides(tensor.sizes);
-  memory_.reset(new std::byte[static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype)]);
+  strides_ = scratch_strides(tensor.sizes);
+  memory_.reset(static_cast<std::byte*>(
+      tessera::detail::take_scratch(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype))));
   view_.data = memory_.get();
   view_.strides = strides_;
   copy(tensor, view_, pool);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
@@ -17,13 +18,13 @@ void copy(const TensorView& from, const TensorView& to, ThreadPool& pool);
 // Writes `value`, converted to its type, to every element of a dense tensor.
 void fill(double value, const TensorView& to, ThreadPool& pool);
 
-inline Shape shape_of(const TensorView& x) { return {x.sizes.begin(), x.sizes.end()}; }
-inline Strides strides_of(const TensorView& x) { return {x.strides.begin(), x.strides.end()}; }
+inline ScratchShape shape_of(const TensorView& x) { return {x.sizes.begin(), x.sizes.end()}; }
+inline ScratchShape strides_of(const TensorView& x) { return {x.strides.begin(), x.strides.end()}; }
 
 // A tensor in another one's memory, `offset` elements from its start.
 class Window {
  public:
-  Window(const TensorView& whole, Shape sizes, Strides strides, int64_t offset = 0)
+  Window(const TensorView& whole, ScratchShape sizes, ScratchShape strides, int64_t offset = 0)
       : sizes_(std::move(sizes)), strides_(std::move(strides)), view_(whole) {
     view_.data += offset * static_cast<int64_t>(size_of(whole.dtype));
     view_.sizes = sizes_;
@@ -35,8 +36,7 @@ class Window {
   const TensorView& view() const { return view_; }
 
  private:
-  Shape sizes_;
-  Strides strides_;
+  ScratchShape sizes_, strides_;
   TensorView view_;
 };
 
@@ -53,8 +53,12 @@ class Dense {
   }
 
  private:
-  Strides strides_;
-  std::unique_ptr<std::byte[]> memory_;
+  struct GiveBack {
+    void operator()(std::byte* memory) const { tessera::detail::give_back_scratch(memory); }
+  };
+
+  ScratchShape strides_;
+  std::unique_ptr<std::byte, GiveBack> memory_;
   TensorView view_;
 };
 

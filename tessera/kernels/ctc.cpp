@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/vector_math.h"
 
@@ -111,8 +111,8 @@ class Sample {
   }
 
   // Of the ends that begin in a symbol: from those of time t + 1, in `ends`, to those of t.
-  void step_back(int64_t t, std::vector<double>& ends) {
-    std::vector<double> before = empty_rows(1);
+  void step_back(int64_t t, ScratchVector<double>& ends) {
+    ScratchVector<double> before = empty_rows(1);
     before.swap(ends);
     const Row to(ends.data());
     if (t == time_ - 1) {
@@ -124,8 +124,8 @@ class Sample {
     step(size(), -1, Row(before.data()), penalties_.data() + 2, emitted(t), to);
   }
 
-  std::vector<double> empty_rows(int64_t count) const {
-    return std::vector<double>(static_cast<size_t>(count * row_size()), impossible);
+  ScratchVector<double> empty_rows(int64_t count) const {
+    return ScratchVector<double>(static_cast<size_t>(count * row_size()), impossible);
   }
   Row beginning(int64_t t) { return Row(beginnings_.data() + t * row_size()); }
 
@@ -152,8 +152,8 @@ class Sample {
 
   const float* log_probs_;
   int64_t step_stride_, time_;
-  std::vector<int64_t> symbols_;
-  std::vector<double> penalties_, emitted_, beginnings_;
+  ScratchVector<int64_t> symbols_;
+  ScratchVector<double> penalties_, emitted_, beginnings_;
 };
 
 // The operands, dense and checked.
@@ -208,7 +208,7 @@ class Batch {
 
   Dense log_probs_, targets_, input_lengths_, target_lengths_;
   int64_t time_, size_, classes_, blank_;
-  std::vector<int64_t> begins_;  // of each sample's labels
+  ScratchVector<int64_t> begins_;  // of each sample's labels
 };
 
 void write_gradient(const Batch& batch, int64_t i, bool zero_infinity, float factor, float* grad) {
@@ -220,8 +220,8 @@ void write_gradient(const Batch& batch, int64_t i, bool zero_infinity, float fac
   const int64_t steps = zero_infinity && loss == infinity ? 0 : sample.time();
   for (int64_t t = steps; t < batch.time(); ++t) std::fill_n(at_time(t), classes, 0.0F);
 
-  std::vector<double> ends = sample.empty_rows(1);
-  std::vector<float> shares(static_cast<size_t>(classes));  // of the alignments, at this time
+  ScratchVector<double> ends = sample.empty_rows(1);
+  ScratchVector<float> shares(static_cast<size_t>(classes));  // of the alignments, at this time
   for (int64_t t = steps - 1; t >= 0; --t) {
     sample.step_back(t, ends);
     // No alignment at all: nothing has a share of nothing.

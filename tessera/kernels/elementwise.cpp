@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/operand_reader.h"
 
 namespace tessera {
@@ -36,7 +37,7 @@ void run_range(std::span<const OperandReader> readers, int64_t begin, int64_t en
 void for_each_block(ThreadPool& pool, std::span<const TensorView> operands,
                     std::span<const int64_t> shape, BlockWork work, const void* context) {
   TESSERA_INVARIANT(operands.size() <= max_operands, "a map of {} operands", operands.size());
-  std::vector<OperandReader> readers;
+  ScratchVector<OperandReader> readers;
   readers.reserve(operands.size());
   bool all_dense = true;
   for (const TensorView& operand : operands) {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
@@ -61,10 +61,10 @@ double map_sum(ThreadPool& pool, std::span<const TensorView> operands,
                std::span<const int64_t> shape, const F& f) {
   struct Context {
     const F& f;
-    std::vector<double> pieces;
+    ScratchVector<double> pieces;
   };
   Context context{f,
-                  std::vector<double>(static_cast<size_t>(numel(shape) / elementwise_grain + 1))};
+                  ScratchVector<double>(static_cast<size_t>(numel(shape) / elementwise_grain + 1))};
   const auto work = [](const void* erased, const std::byte* const* blocks, int64_t begin,
                        int64_t count) {
     auto& c = *static_cast<Context*>(const_cast<void*>(erased));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/scalar_math.h"
@@ -36,10 +37,11 @@ int64_t checked(int64_t index, int64_t size, bool from_the_end) {
 }
 
 // Offsets of all elements of a strided shape, row-major.
-std::vector<int64_t> offsets_of(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
-  std::vector<int64_t> offsets{0};
+ScratchVector<int64_t> offsets_of(std::span<const int64_t> sizes,
+                                  std::span<const int64_t> strides) {
+  ScratchVector<int64_t> offsets{0};
   for (size_t d = 0; d < sizes.size(); ++d) {
-    std::vector<int64_t> longer;
+    ScratchVector<int64_t> longer;
     longer.reserve(offsets.size() * static_cast<size_t>(sizes[d]));
     for (const int64_t offset : offsets) {
       for (int64_t i = 0; i < sizes[d]; ++i) longer.push_back(offset + i * strides[d]);
@@ -51,11 +53,11 @@ std::vector<int64_t> offsets_of(std::span<const int64_t> sizes, std::span<const 
 
 // A TensorView broadcast to a shape.
 struct Broadcast {
-  Strides strides;
+  ScratchShape strides;
   TensorView view;
 
   Broadcast(const TensorView& tensor, std::span<const int64_t> shape)
-      : strides(broadcast_strides(tensor.sizes, tensor.strides, shape)), view(tensor) {
+      : strides(scratch_broadcast_strides(tensor.sizes, tensor.strides, shape)), view(tensor) {
     view.sizes = shape;
     view.strides = strides;
   }
@@ -63,7 +65,7 @@ struct Broadcast {
   Broadcast& operator=(const Broadcast&) = delete;
 };
 
-bool is_run(const std::vector<int64_t>& offsets) {
+bool is_run(const ScratchVector<int64_t>& offsets) {
   for (size_t i = 1; i < offsets.size(); ++i) {
     if (offsets[i] != offsets[0] + static_cast<int64_t>(i)) return false;
   }
@@ -134,8 +136,8 @@ class LineWalk {
  public:
   LineWalk(std::span<const int64_t> shape, std::span<const int64_t> index_shape, int64_t dim)
       : index_shape_(index_shape), dim_(static_cast<size_t>(dim)) {
-    strides_ = contiguous_strides(shape);
-    index_strides_ = contiguous_strides(index_shape);
+    strides_ = scratch_strides(shape);
+    index_strides_ = scratch_strides(index_shape);
     const bool scalar = shape.empty();
     size = scalar ? 1 : shape[dim_];
     stride = scalar ? 1 : strides_[dim_];
@@ -163,7 +165,7 @@ class LineWalk {
  private:
   std::span<const int64_t> index_shape_;
   size_t dim_;
-  Strides strides_, index_strides_;
+  ScratchShape strides_, index_strides_;
 };
 
 template <typename Visit>
@@ -184,7 +186,7 @@ void for_each_line(const LineWalk& walk, ThreadPool& pool, const Visit& visit) {
 Places slices_along(std::span<const int64_t> shape, int64_t dim, const TensorView& index,
                     ThreadPool& pool) {
   const IndexReader reader(index, pool);
-  const Strides strides = contiguous_strides(shape);
+  const ScratchShape strides = scratch_strides(shape);
   const auto d = static_cast<size_t>(dim);
   Places places;
   // A scalar counts as one row of one element.
@@ -207,12 +209,12 @@ Places slices_along(std::span<const int64_t> shape, int64_t dim, const TensorVie
 
 Places places_of_indices(std::span<const int64_t> shape, std::span<const TensorView> indices,
                          ThreadPool& pool) {
-  const Strides strides = contiguous_strides(shape);
-  Shape index_shape;
-  std::vector<size_t> used;
+  const ScratchShape strides = scratch_strides(shape);
+  ScratchShape index_shape;
+  ScratchVector<size_t> used;
   for (size_t d = 0; d < indices.size(); ++d) {
     if (!indices[d].present) continue;
-    index_shape = broadcast(index_shape, indices[d].sizes);
+    index_shape = scratch_broadcast(index_shape, indices[d].sizes);
     used.push_back(d);
   }
   Places places;
@@ -225,7 +227,7 @@ Places places_of_indices(std::span<const int64_t> shape, std::span<const TensorV
     }
   }
   const bool neighbours = used.back() - used.front() + 1 == used.size();
-  Shape before, before_strides, after, after_strides;
+  ScratchShape before, before_strides, after, after_strides;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (std::find(used.begin(), used.end(), d) != used.end()) continue;
     const bool leads = neighbours && d < used.front();
@@ -367,7 +369,7 @@ void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool) {
         break;
     }
     if (scatter.combine != Combine::mean) return;
-    std::vector<int32_t> counts(static_cast<size_t>(out.numel()), scatter.include_self ? 1 : 0);
+    ScratchVector<int32_t> counts(static_cast<size_t>(out.numel()), scatter.include_self ? 1 : 0);
     for_each_line(walk, pool, [&](int64_t at, int64_t start) {
       ++counts[static_cast<size_t>(place(at, start))];
     });

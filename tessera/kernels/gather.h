@@ -5,8 +5,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
@@ -15,7 +15,7 @@ namespace tessera::kernels {
 // The elements of a dense tensor that an indexing reaches: for every combination of the three lists
 // the element at the sum of their offsets, row-major in this order.
 struct Places {
-  std::vector<int64_t> before, indexed, after;  // an `indexed` of -1 is skipped when writing
+  ScratchVector<int64_t> before, indexed, after;  // an `indexed` of -1 is skipped when writing
 
   int64_t count() const {
     return static_cast<int64_t>(before.size() * indexed.size() * after.size());

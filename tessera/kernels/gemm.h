@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
@@ -65,7 +65,7 @@ class PackedColumns {
 
  private:
   int64_t count_, depth_;
-  std::vector<float> panels_;  // one block of the depth after the other
+  ScratchVector<float> panels_;  // one block of the depth after the other
 };
 
 // out = a b for matrices, or for each pair of two batches of matrices. Types: f32 and integers.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
 namespace tessera::kernels {
@@ -210,7 +210,7 @@ void layer_norm_backward(const LayerNormBackward& norm, ThreadPool& pool) {
 
   if (norm.grad_input.present) {
     pool.run_ranges(rows, grain_for(size), [&](int64_t begin, int64_t end) {
-      std::vector<float> scaled(static_cast<size_t>(size));  // the gradient times the weight
+      ScratchVector<float> scaled(static_cast<size_t>(size));  // the gradient times the weight
       for (int64_t row = begin; row < end; ++row) {
         const float* x = input.as<float>() + row * size;
         const float* g = gradient.as<float>() + row * size;
@@ -237,8 +237,8 @@ void layer_norm_backward(const LayerNormBackward& norm, ThreadPool& pool) {
   const int64_t cols = norm.grad_weight.present ? norm.grad_weight.numel() : norm.grad_bias.numel();
   constexpr int64_t step = 64;
   pool.run_ranges(cols, step, [&](int64_t begin, int64_t end) {
-    std::vector<double> sums(static_cast<size_t>(end - begin));
-    std::vector<double> dots(static_cast<size_t>(end - begin));
+    ScratchVector<double> sums(static_cast<size_t>(end - begin));
+    ScratchVector<double> dots(static_cast<size_t>(end - begin));
     for (int64_t row = 0; row < rows; ++row) {
       const float* x = input.as<float>() + row * size + begin;
       const float* g = gradient.as<float>() + row * size + begin;
@@ -296,8 +296,9 @@ void group_norm_backward(const GroupNormBackward& norm, ThreadPool& pool) {
   const int64_t planes = norm.batch * norm.channels;
   const int64_t members = norm.channels / norm.groups;
   const int64_t plane = planes == 0 ? 0 : norm.input.numel() / planes;
-  std::vector<double> sums(static_cast<size_t>(planes));  // of the gradient
-  std::vector<double> dots(static_cast<size_t>(planes));  // of the gradient times the normalised x
+  ScratchVector<double> sums(static_cast<size_t>(planes));  // of the gradient
+  ScratchVector<double> dots(
+      static_cast<size_t>(planes));  // of the gradient times the normalised x
 
   const int64_t groups = norm.batch * norm.groups;
   pool.run_ranges(groups, grain_for(members * plane), [&](int64_t begin, int64_t end) {

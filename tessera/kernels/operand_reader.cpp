@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 
 namespace tessera {
 namespace {
@@ -39,7 +40,7 @@ void copy_run(std::byte* to, const std::byte* from, int64_t count, int64_t strid
 OperandReader::OperandReader(const TensorView& view, std::span<const int64_t> to_shape)
     : data_(view.data), element_bytes_(static_cast<int64_t>(size_of(view.dtype))) {
   TESSERA_INVARIANT(element_bytes_ <= 4, "an operand of type {}", name_of(view.dtype));
-  const Strides strides = broadcast_strides(view.sizes, view.strides, to_shape);
+  const ScratchShape strides = scratch_broadcast_strides(view.sizes, view.strides, to_shape);
   for (size_t i = 0; i < to_shape.size(); ++i) {
     const Dim dim{to_shape[i], strides[i]};
     if (dim.size == 1) continue;

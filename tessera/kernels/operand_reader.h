@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 
 namespace tessera {
@@ -35,7 +35,7 @@ class OperandReader {
 
   const std::byte* data_;
   int64_t element_bytes_;
-  std::vector<Dim> dims_;  // neighbours that are one run in memory are merged
+  ScratchVector<Dim> dims_;  // neighbours that are one run in memory are merged
   bool uniform_ = true;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
 namespace tessera::kernels {
@@ -36,7 +37,7 @@ struct Steps {
   int64_t begin, end;  // input positions of a window inside the input, `dilation` apart
 };
 
-using WindowSteps = std::array<std::vector<Steps>, 3>;
+using WindowSteps = std::array<ScratchVector<Steps>, 3>;
 
 // The largest element of every window and its place in the plane.
 void max_over_windows(const Dense& x, const Extent& field, const WindowSteps& steps,
@@ -80,9 +81,9 @@ int64_t checked_place(int64_t index, int64_t plane_size) {
   return index;
 }
 
-std::vector<Steps> window_steps(int64_t input, int64_t places, int64_t kernel, int64_t stride,
-                                int64_t padding, int64_t dilation) {
-  std::vector<Steps> steps;
+ScratchVector<Steps> window_steps(int64_t input, int64_t places, int64_t kernel, int64_t stride,
+                                  int64_t padding, int64_t dilation) {
+  ScratchVector<Steps> steps;
   for (int64_t place = 0; place < places; ++place) {
     int64_t begin = place * stride - padding;
     const int64_t end = std::min(begin + (kernel - 1) * dilation + 1, input);

@@ -5,15 +5,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
 namespace tessera::kernels {
 
 struct PoolParams {
-  std::vector<int64_t> kernel, stride, padding, dilation;  // one for each pooled dimension
+  ScratchVector<int64_t> kernel, stride, padding, dilation;  // one for each pooled dimension
   bool ceil_mode = false;
 };
 
@@ -41,7 +41,7 @@ struct AverageWindows {
     int64_t begin, end;  // inside the input
     int64_t padded;      // size with padding
   };
-  std::array<std::vector<Span>, 3> spans;  // outer ones are single where fewer are pooled
+  std::array<ScratchVector<Span>, 3> spans;  // outer ones are single where fewer are pooled
   bool count_padding = false;
   std::optional<int64_t> divisor;
 };

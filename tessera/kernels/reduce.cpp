@@ -1,5 +1,7 @@
 #include "tessera/kernels/reduce.h"
 
+#include "tessera/base/scratch.h"
+
 namespace tessera {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr int64_t longest_uncut_fold = 65536;
 
 ReducePlan plan_reduction(const TensorView& input, std::span<const int64_t> dims) {
   const size_t rank = input.sizes.size();
-  std::vector<bool> folds(rank, dims.empty());
+  ScratchVector<bool> folds(rank, dims.empty());
   for (const int64_t dim : dims) {
     if (rank > 0) folds[static_cast<size_t>(dim)] = true;
   }

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <span>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 #include "tessera/kernels/operand_reader.h"
@@ -21,8 +21,7 @@ namespace tessera {
 // The input as a matrix. `folds_rows`: one row for each result, folded along the row, for inputs
 // whose innermost dimension is folded; otherwise one column for each result.
 struct ReducePlan {
-  Shape shape;
-  Strides strides;
+  ScratchShape shape, strides;
   int64_t results = 1, folded = 1;
   bool folds_rows = true;
   int64_t results_per_piece = 1, folded_per_piece = 1;
@@ -90,7 +89,7 @@ void reduce(ThreadPool& pool, const TensorView& input, std::span<const int64_t> 
   matrix.strides = plan.strides;
   const OperandReader reader(matrix, plan.shape);
   const int64_t cuts = plan.folded_pieces();
-  std::vector<Acc> parts(cuts > 1 ? static_cast<size_t>(cuts * plan.results) : 0);
+  ScratchVector<Acc> parts(cuts > 1 ? static_cast<size_t>(cuts * plan.results) : 0);
 
   pool.run(plan.result_pieces() * cuts, [&](int64_t piece) {
     const int64_t cut = piece % cuts;

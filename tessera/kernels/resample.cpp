@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
 namespace tessera::kernels {
@@ -21,7 +22,7 @@ struct Planes {
   std::array<int64_t, 3> whole{1, 1, 1};
 
   // `shape` is that of the tensor the taps point into.
-  Planes(const std::vector<Taps>& given, std::span<const int64_t> shape) {
+  Planes(const ScratchVector<Taps>& given, std::span<const int64_t> shape) {
     const size_t dims = given.size();
     TESSERA_INVARIANT(dims >= 1 && dims <= 3, "resampling over {} dimensions", dims);
     for (size_t d = 0; d < 3; ++d) {
@@ -150,7 +151,7 @@ Taps replicating_taps(int64_t from, int64_t before, int64_t after) {
                       [from](int64_t i) { return std::clamp<int64_t>(i, 0, from - 1); });
 }
 
-void resample(const TensorView& x, const std::vector<Taps>& taps, const TensorView& out,
+void resample(const TensorView& x, const ScratchVector<Taps>& taps, const TensorView& out,
               ThreadPool& pool) {
   if (out.numel() == 0) return;
   const Dense source(x, pool);
@@ -168,8 +169,8 @@ void resample(const TensorView& x, const std::vector<Taps>& taps, const TensorVi
   });
 }
 
-void resample_backward(const TensorView& grad, const std::vector<Taps>& taps, const TensorView& out,
-                       ThreadPool& pool) {
+void resample_backward(const TensorView& grad, const ScratchVector<Taps>& taps,
+                       const TensorView& out, ThreadPool& pool) {
   if (out.numel() == 0) return;
   const Dense source(grad, pool);
   const Planes planes(taps, out.sizes);

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
 
@@ -18,7 +18,7 @@ struct Tap {
   std::array<float, 4> weight{1};
   size_t count = 1;
 };
-using Taps = std::vector<Tap>;
+using Taps = ScratchVector<Tap>;
 
 // Resizing from `from` to `to` positions. `scale` is the factor the user gave, or 0: then it
 // follows from the sizes.
@@ -32,9 +32,9 @@ Taps reflecting_taps(int64_t from, int64_t before, int64_t after);
 Taps replicating_taps(int64_t from, int64_t before, int64_t after);
 
 // One list of taps for each of the last dimensions.
-void resample(const TensorView& x, const std::vector<Taps>& taps, const TensorView& out,
+void resample(const TensorView& x, const ScratchVector<Taps>& taps, const TensorView& out,
               ThreadPool& pool);
-void resample_backward(const TensorView& grad, const std::vector<Taps>& taps, const TensorView& out,
-                       ThreadPool& pool);
+void resample_backward(const TensorView& grad, const ScratchVector<Taps>& taps,
+                       const TensorView& out, ThreadPool& pool);
 
 }  // namespace tessera::kernels

@@ -11,7 +11,7 @@ namespace {
 
 TEST(Resample, ReflectsWithoutRepeatingTheEdge) {
   TestTensor<float> x({3}, {1, 2, 3}), out({7}), back({3});
-  const std::vector<Taps> taps = {reflecting_taps(3, 2, 2)};
+  const ScratchVector<Taps> taps = {reflecting_taps(3, 2, 2)};
   ThreadPool pool(1);
   resample(x.view(), taps, out.view(), pool);
   EXPECT_EQ(out.values, (std::vector<float>{3, 2, 1, 2, 3, 2, 1}));

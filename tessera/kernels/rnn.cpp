@@ -1,8 +1,8 @@
 #include "tessera/kernels/rnn.h"
 
 #include <algorithm>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/gemm.h"
 #include "tessera/kernels/vector_math.h"
@@ -51,7 +51,7 @@ class Bias {
   const float* data() const { return values_.data(); }
 
  private:
-  std::vector<float> values_;
+  ScratchVector<float> values_;
 };
 
 // A row of an optional tensor.
@@ -66,7 +66,7 @@ class OptionalRows {
  private:
   Dense dense_;
   int64_t width_;
-  std::vector<float> zeros_;
+  ScratchVector<float> zeros_;
 };
 
 // ---- From the first step to the last
@@ -78,7 +78,7 @@ template <typename Cell>
                                                 Range rows) {
   const Steps& steps = cell.steps;
   const int64_t width = Cell::gates * steps.hidden;
-  std::vector<float> sums(static_cast<size_t>(rows.count() * width));
+  ScratchVector<float> sums(static_cast<size_t>(rows.count() * width));
   for (int64_t step = 0; step < steps.time; ++step) {
     const float* h = steps.before(step, rows.begin, cell.h0.template as<float>(), cell.output);
     weight.multiply(StridedLines(h, steps.hidden, 1), {0, rows.count()}, sums.data(), width);
@@ -98,7 +98,7 @@ template <typename Cell>
                                              Range rows) {
   const Steps& steps = cell.steps;
   const int64_t hidden = steps.hidden, width = Cell::gates * hidden;
-  std::vector<float> sums(static_cast<size_t>(rows.count() * hidden));
+  ScratchVector<float> sums(static_cast<size_t>(rows.count() * hidden));
   for (int64_t i = rows.begin; i < rows.end; ++i) cell.begin(i);
   for (int64_t step = steps.time - 1; step >= 0; --step) {
     for (int64_t i = rows.begin; i < rows.end; ++i) cell.run(step, i);

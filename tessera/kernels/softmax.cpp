@@ -4,8 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/operand_reader.h"
 
 namespace tessera {
@@ -75,7 +75,7 @@ void for_each_element(const Tile& tile, const Visit& visit) {
   }
 }
 
-Columns column_maxima(const Tile& tile, const std::vector<float>& x) {
+Columns column_maxima(const Tile& tile, const ScratchVector<float>& x) {
   Columns maxima;
   maxima.fill(-std::numeric_limits<float>::infinity());
   for_each_element(tile, [&](size_t i, size_t k, int64_t) {
@@ -91,7 +91,7 @@ void softmax(ThreadPool& pool, const TensorView& input, int64_t dim, const Tenso
   const OperandReader reader(input, out.sizes);
   auto* result = out.as<float>();
   for_each_tile(pool, layout, [&](const Tile& tile) {
-    std::vector<float> x(static_cast<size_t>(tile.size * tile.columns));
+    ScratchVector<float> x(static_cast<size_t>(tile.size * tile.columns));
     load(reader, tile, x.data());
     const Columns maxima = column_maxima(tile, x);
     Sums sums{};
@@ -110,7 +110,7 @@ void log_softmax(ThreadPool& pool, const TensorView& input, int64_t dim, const T
   const OperandReader reader(input, out.sizes);
   auto* result = out.as<float>();
   for_each_tile(pool, layout, [&](const Tile& tile) {
-    std::vector<float> x(static_cast<size_t>(tile.size * tile.columns));
+    ScratchVector<float> x(static_cast<size_t>(tile.size * tile.columns));
     load(reader, tile, x.data());
     const Columns maxima = column_maxima(tile, x);
     Sums sums{};
@@ -133,8 +133,8 @@ void softmax_backward(ThreadPool& pool, const TensorView& grad, const TensorView
   const OperandReader results(forward, out.sizes);
   auto* result = out.as<float>();
   for_each_tile(pool, layout, [&](const Tile& tile) {
-    std::vector<float> g(static_cast<size_t>(tile.size * tile.columns));
-    std::vector<float> y(g.size());
+    ScratchVector<float> g(static_cast<size_t>(tile.size * tile.columns));
+    ScratchVector<float> y(g.size());
     load(grads, tile, g.data());
     load(results, tile, y.data());
     Sums sums{};
@@ -154,8 +154,8 @@ void log_softmax_backward(ThreadPool& pool, const TensorView& grad, const Tensor
   const OperandReader results(forward, out.sizes);
   auto* result = out.as<float>();
   for_each_tile(pool, layout, [&](const Tile& tile) {
-    std::vector<float> g(static_cast<size_t>(tile.size * tile.columns));
-    std::vector<float> y(g.size());
+    ScratchVector<float> g(static_cast<size_t>(tile.size * tile.columns));
+    ScratchVector<float> y(g.size());
     load(grads, tile, g.data());
     load(results, tile, y.data());
     Sums sums{};

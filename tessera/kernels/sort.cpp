@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/scalar_math.h"
@@ -20,7 +20,7 @@ bool is_less(T a, T b) {
 
 template <typename T>
 void sort_line(const T* x, int64_t stride, int64_t size, bool descending, int64_t wanted,
-               std::vector<int32_t>& order) {
+               ScratchVector<int32_t>& order) {
   order.resize(static_cast<size_t>(size));
   std::iota(order.begin(), order.end(), 0);
   // Ties broken by index: the same as a stable sort, and only the wanted part must be sorted.
@@ -54,9 +54,9 @@ struct Lines {
 };
 
 // Elements of any type as doubles, which hold them all.
-std::vector<double> as_doubles(const TensorView& x, ThreadPool& pool) {
+ScratchVector<double> as_doubles(const TensorView& x, ThreadPool& pool) {
   const Dense dense(x, pool);
-  std::vector<double> out(static_cast<size_t>(x.numel()));
+  ScratchVector<double> out(static_cast<size_t>(x.numel()));
   dispatch<Types::all>(x.dtype, [&]<typename T>() {
     std::transform(dense.as<T>(), dense.as<T>() + x.numel(), out.begin(),
                    [](T value) { return static_cast<double>(value); });
@@ -75,7 +75,7 @@ void sort(const TensorView& x, int64_t dim, bool descending, const TensorView& v
   const int64_t inner = lines.inner;
   dispatch<Types::all>(x.dtype, [&]<typename T>() {
     pool.run_ranges(lines.count, lines.grain(), [&](int64_t begin, int64_t end) {
-      std::vector<int32_t> order;
+      ScratchVector<int32_t> order;
       for (int64_t line = begin; line < end; ++line) {
         const T* from = source.as<T>() + lines.start(line);
         sort_line(from, inner, lines.size, descending, results.size, order);
@@ -96,7 +96,7 @@ void select_ranked(const TensorView& x, int64_t dim, RankRule rank, int64_t k,
   const Lines lines(x.sizes, dim);
   dispatch<Types::all>(x.dtype, [&]<typename T>() {
     pool.run_ranges(lines.count, lines.grain(), [&](int64_t begin, int64_t end) {
-      std::vector<int32_t> order(static_cast<size_t>(lines.size));
+      ScratchVector<int32_t> order(static_cast<size_t>(lines.size));
       for (int64_t line = begin; line < end; ++line) {
         const T* from = source.as<T>() + lines.start(line);
         int64_t nans = 0;
@@ -122,7 +122,7 @@ void most_frequent(const TensorView& x, int64_t dim, const TensorView& values,
   const Lines lines(x.sizes, dim);
   dispatch<Types::all>(x.dtype, [&]<typename T>() {
     pool.run_ranges(lines.count, lines.grain(), [&](int64_t begin, int64_t end) {
-      std::vector<int32_t> order;
+      ScratchVector<int32_t> order;
       for (int64_t line = begin; line < end; ++line) {
         const T* from = source.as<T>() + lines.start(line);
         sort_line(from, lines.inner, lines.size, false, lines.size, order);
@@ -145,8 +145,8 @@ void most_frequent(const TensorView& x, int64_t dim, const TensorView& values,
 }
 
 void find_places(const Insertion& insertion, const TensorView& out, ThreadPool& pool) {
-  const std::vector<double> sorted = as_doubles(insertion.sorted, pool);
-  const std::vector<double> values = as_doubles(insertion.values, pool);
+  const ScratchVector<double> sorted = as_doubles(insertion.sorted, pool);
+  const ScratchVector<double> values = as_doubles(insertion.values, pool);
   const Dense order(insertion.order, pool);
   const int64_t size = insertion.sorted.sizes.back();
   const bool shared = insertion.sorted.rank() == 1;
@@ -178,10 +178,10 @@ void find_places(const Insertion& insertion, const TensorView& out, ThreadPool& 
 
 void is_member(const TensorView& x, const TensorView& set, bool invert, const TensorView& out,
                ThreadPool& pool) {
-  std::vector<double> members = as_doubles(set, pool);
+  ScratchVector<double> members = as_doubles(set, pool);
   std::erase_if(members, [](double value) { return std::isnan(value); });
   std::sort(members.begin(), members.end());
-  const std::vector<double> values = as_doubles(x, pool);
+  const ScratchVector<double> values = as_doubles(x, pool);
   pool.run_ranges(out.numel(), 2048, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const double value = values[static_cast<size_t>(i)];

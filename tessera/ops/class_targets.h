@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/operand_reader.h"
 #include "tessera/ops/op_def.h"
@@ -55,8 +56,8 @@ class Targets {
   int64_t raw(int64_t target) const { return labels_[static_cast<size_t>(target)]; }
 
   int64_t classes_, ignored_;
-  std::vector<int32_t> labels_;
-  std::vector<float> weights_;
+  ScratchVector<int32_t> labels_;
+  ScratchVector<float> weights_;
 };
 
 // Writes the first two results, the loss and the total weight. log_probability(target, label) is
@@ -68,7 +69,7 @@ void write_losses(const KernelCall& call, const Targets& targets,
   auto* out = call.outputs[0].as<float>();
   auto* total_weight = call.outputs[1].as<float>();
   const auto pieces = static_cast<size_t>(targets.count() / elementwise_grain + 1);
-  std::vector<double> losses(pieces), weights(pieces);
+  ScratchVector<double> losses(pieces), weights(pieces);
   call.pool.run_ranges(targets.count(), elementwise_grain, [&](int64_t begin, int64_t end) {
     const auto piece = static_cast<size_t>(begin / elementwise_grain);
     for (int64_t i = begin; i < end; ++i) {

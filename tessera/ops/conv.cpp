@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
@@ -15,13 +16,13 @@ namespace {
 using namespace row_parts;
 
 struct Window {
-  Shape stride, padding, dilation;
+  ScratchShape stride, padding, dilation;
   int64_t groups;
 };
 
 // One number stands for all dimensions, as in PyTorch.
-Shape per_dimension(const Attrs& attrs, std::string_view name, size_t dims, int64_t least) {
-  Shape values = attrs.integers(name);
+ScratchShape per_dimension(const Attrs& attrs, std::string_view name, size_t dims, int64_t least) {
+  ScratchShape values = scratch_copy(attrs.integers(name));
   if (values.size() == 1) values.assign(dims, values[0]);
   check(values.size() == dims, "convolution: {} has {} numbers for {} spatial dimensions", name,
         values.size(), dims);
@@ -103,8 +104,8 @@ Cost conv_cost(const Shape& input, const Shape& weight, const Shape& places, con
   cost.out = weight[0] / w.groups;
   cost.field.assign(input.begin() + 2, input.end());
   cost.kernel.assign(weight.begin() + 2, weight.end());
-  cost.stride = w.stride;
-  cost.dilation = w.dilation;
+  cost.stride.assign(w.stride.begin(), w.stride.end());
+  cost.dilation.assign(w.dilation.begin(), w.dilation.end());
   cost.type = dtype;
   cost.multiply_adds = numel(places) * numel(weight) / std::max<int64_t>(1, weight[0]);
   return cost;
@@ -162,7 +163,7 @@ std::vector<TensorType> infer_weight_grad(const OpView& op) {
   check(op.shape(1)[1] % w.groups == 0, "conv_weight_grad: {} channels cannot be cut in {} groups",
         op.shape(1)[1], w.groups);
   TensorType weight{op.type(0).dtype, {op.shape(0)[1], op.shape(1)[1] / w.groups}};
-  const Shape kernel = per_dimension(op.attrs(), "kernel_size", dims, 1);
+  const ScratchShape kernel = per_dimension(op.attrs(), "kernel_size", dims, 1);
   weight.shape.insert(weight.shape.end(), kernel.begin(), kernel.end());
   check_places(conv_type(op.type(1), weight, op.attrs()).shape, op.shape(1), op.shape(0));
   return {weight};
@@ -182,8 +183,11 @@ void run_weight_grad(const KernelCall& call) {
 
 Attrs window_attrs(const Attrs& from, size_t dims) {
   const Window w = window_of(from, dims);
-  return {
-      {"stride", w.stride}, {"padding", w.padding}, {"dilation", w.dilation}, {"groups", w.groups}};
+  const auto list = [](const ScratchShape& values) { return Shape(values.begin(), values.end()); };
+  return {{"stride", list(w.stride)},
+          {"padding", list(w.padding)},
+          {"dilation", list(w.dilation)},
+          {"groups", w.groups}};
 }
 
 Shape tail(const Shape& shape, size_t begin) {
@@ -194,7 +198,7 @@ Shape tail(const Shape& shape, size_t begin) {
 Shape transposed_size(const TensorType& input, const TensorType& weight, const Attrs& attrs) {
   const size_t dims = spatial_dims(input, weight);
   const Window w = window_of(attrs, dims);
-  const Shape extra = per_dimension(attrs, "output_padding", dims, 0);
+  const ScratchShape extra = per_dimension(attrs, "output_padding", dims, 0);
   check(input.shape[1] == weight.shape[0] && input.shape[1] % w.groups == 0,
         "transposed convolution: an input of shape {} does not fit a weight of shape {} in {} "
         "groups",

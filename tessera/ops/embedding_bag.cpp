@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
@@ -151,7 +152,7 @@ void run_bag_backward(const KernelCall& call) {
     return;
   }
   const int64_t count = indices.view().numel();
-  std::vector<int32_t> frequency(static_cast<size_t>(rows));
+  ScratchVector<int32_t> frequency(static_cast<size_t>(rows));
   for (int64_t i = 0; i < count; ++i) {
     ++frequency[static_cast<size_t>(checked_row(indices.as<int32_t>()[i], rows))];
   }

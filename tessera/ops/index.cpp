@@ -1,19 +1,19 @@
-// Reads and writes at indexed places, and embeddings. Indices are data: kernels check them
-// against the dimension they index while the program runs.
+// Reads and writes at indexed places, and embeddings. Single elements along a dimension are in
+// scatter.cpp.
 #include <algorithm>
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/gather.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/index_parts.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
-namespace {
-
-using namespace row_parts;
+namespace index_parts {
 
 void check_index(const TensorType& index, std::string_view what) {
   check(index.dtype == DType::i32 || index.dtype == DType::i64, ErrorKind::type,
@@ -33,7 +33,6 @@ int64_t dim_of(const KernelCall& call, const TensorView& x) {
   return wrap_dim(call.attrs.integer("dim"), x.rank());
 }
 
-// What an operator that changes some places of its first operand starts from.
 const TensorView& start_from_first(const KernelCall& call) {
   const TensorView& out = call.outputs[0];
   if (call.inputs[0].data != out.data) kernels::copy(call.inputs[0], out, call.pool);
@@ -44,11 +43,12 @@ Cost cost_of_gather(const OpView&, std::span<const TensorType> results) {
   return GatherCost{numel(results[0].shape), 2 * bytes(results[0])};
 }
 
-// For operators that write one operand into another.
-template <size_t written>
-Cost cost_of_scatter(const OpView& op, std::span<const TensorType>) {
-  return GatherCost{numel(op.shape(written)), 2 * bytes(op.type(written))};
-}
+}  // namespace index_parts
+
+namespace {
+
+using namespace row_parts;
+using namespace index_parts;
 
 // ---- Whole slices: index_select, index_add, embedding
 
@@ -87,6 +87,11 @@ std::vector<TensorType> infer_write_slices(const OpView& op) {
         "writing slices: the source has shape {}, wanted {}", to_string(op.shape(2)),
         to_string(wanted));
   return {op.type(0)};
+}
+
+std::vector<TensorType> infer_index_reduce(const OpView& op) {
+  check_reduce(op.attrs());
+  return infer_write_slices(op);
 }
 
 void run_index_add(const KernelCall& call) {
@@ -165,9 +170,9 @@ void run_embedding_backward(const KernelCall& call) {
   auto places = kernels::slices_along(out.sizes, 0, call.inputs[1], call.pool);
   const int64_t width = std::max<int64_t>(1, out.sizes[1]);
   const int64_t padding = call.attrs.integer("padding_idx");
-  std::vector<float> scales;
+  ScratchVector<float> scales;
   if (call.attrs.flag("scale_grad_by_freq")) {
-    std::vector<int64_t> counts(static_cast<size_t>(out.sizes[0]));
+    ScratchVector<int64_t> counts(static_cast<size_t>(out.sizes[0]));
     for (const int64_t at : places.indexed) ++counts[static_cast<size_t>(at / width)];
     for (const int64_t at : places.indexed) {
       scales.push_back(1.0F / static_cast<float>(counts[static_cast<size_t>(at / width)]));
@@ -180,95 +185,6 @@ void run_embedding_backward(const KernelCall& call) {
   }
   kernels::put_add(call.inputs[0], places, 1, scales.empty() ? nullptr : scales.data(), out,
                    call.pool);
-}
-
-// ---- Single elements along a dimension: gather and scatter
-
-void check_line_index(const Shape& shape, const Shape& index, const Attrs& attrs, bool all_dims,
-                      std::string_view what) {
-  check(std::max<size_t>(1, shape.size()) == std::max<size_t>(1, index.size()),
-        "{}: a tensor of shape {} and an index of shape {} have different numbers of dimensions",
-        what, to_string(shape), to_string(index));
-  if (shape.empty() || index.empty()) return;
-  const auto dim = static_cast<size_t>(dim_of(attrs, shape.size()));
-  for (size_t d = 0; d < shape.size(); ++d) {
-    check((d == dim && !all_dims) || index[d] <= shape[d],
-          "{}: an index of shape {} is larger than a tensor of shape {} in dimension {}", what,
-          to_string(index), to_string(shape), d);
-  }
-}
-
-std::vector<TensorType> infer_gather(const OpView& op) {
-  check_index(op.type(1), "gather");
-  check_line_index(op.shape(0), op.shape(1), op.attrs(), false, "gather");
-  return {{op.type(0).dtype, op.shape(1)}};
-}
-
-void run_gather(const KernelCall& call) {
-  if (call.outputs[0].numel() == 0) return;
-  kernels::gather(call.inputs[0], dim_of(call, call.inputs[0]), call.inputs[1], call.outputs[0],
-                  call.pool);
-}
-
-std::vector<TensorType> infer_scatter(const OpView& op) {
-  constexpr std::string_view what = "scatter";
-  check_index(op.type(1), what);
-  check_line_index(op.shape(0), op.shape(1), op.attrs(), false, what);
-  if (op.count() > 2) {
-    check_same_dtype(op.type(0), op.type(2), what);
-    check_line_index(op.shape(2), op.shape(1), op.attrs(), true, what);
-  }
-  return {op.type(0)};
-}
-
-template <kernels::Combine combine>
-void run_scatter(const KernelCall& call) {
-  const TensorView& out = start_from_first(call);
-  kernels::Scatter scatter;
-  scatter.index = call.inputs[1];
-  scatter.source.present = call.has_input(2);
-  if (scatter.source.present) scatter.source = call.inputs[2];
-  scatter.dim = dim_of(call, out);
-  if (call.attrs.has("value")) scatter.value = call.attrs.number("value");
-  scatter.combine = combine;
-  if (scatter.index.numel() > 0) kernels::scatter(scatter, out, call.pool);
-}
-
-std::optional<kernels::Combine> combine_named(std::string_view name) {
-  using enum kernels::Combine;
-  if (name == "sum" || name == "add") return add;
-  if (name == "prod" || name == "multiply") return multiply;
-  if (name == "mean") return mean;
-  if (name == "amax") return largest;
-  if (name == "amin") return smallest;
-  return std::nullopt;
-}
-
-void check_reduce(const Attrs& attrs) {
-  check(combine_named(attrs.text("reduce")).has_value(), ErrorKind::value,
-        "reduce must be 'sum', 'prod', 'mean', 'amax' or 'amin', not '{}'", attrs.text("reduce"));
-}
-
-std::vector<TensorType> infer_scatter_reduce(const OpView& op) {
-  check_reduce(op.attrs());
-  return infer_scatter(op);
-}
-
-std::vector<TensorType> infer_index_reduce(const OpView& op) {
-  check_reduce(op.attrs());
-  return infer_write_slices(op);
-}
-
-void run_scatter_reduce(const KernelCall& call) {
-  const TensorView& out = start_from_first(call);
-  if (call.inputs[1].numel() == 0) return;
-  kernels::Scatter scatter;
-  scatter.index = call.inputs[1];
-  scatter.source = call.inputs[2];
-  scatter.dim = dim_of(call, out);
-  scatter.combine = combine_named(call.attrs.text("reduce")).value();
-  scatter.include_self = call.attrs.flag("include_self");
-  kernels::scatter(scatter, out, call.pool);
 }
 
 // ---- Flat indices: take, put
@@ -302,8 +218,8 @@ std::vector<ValueId> decompose_put(Builder& b, const Node& node) {
 // ---- PyTorch's indexing with lists of tensors
 
 struct IndexedShape {
-  Shape index;             // what the index tensors broadcast to
-  std::vector<size_t> at;  // the dimensions they index
+  ScratchShape index;        // what the index tensors broadcast to
+  ScratchVector<size_t> at;  // the dimensions they index
 };
 
 bool is_mask(const TensorType& type) {
@@ -323,7 +239,7 @@ IndexedShape indexed_shape(const OpView& op, size_t first, std::string_view what
           "cannot have; use torch.where or a multiplication by the mask",
           what);
     check_index(index, what);
-    out.index = broadcast(out.index, index.shape);
+    out.index = scratch_copy(broadcast(out.index, index.shape));
     out.at.push_back(d);
   }
   check(!out.at.empty(), "{}: needs at least one index", what);
@@ -331,10 +247,10 @@ IndexedShape indexed_shape(const OpView& op, size_t first, std::string_view what
 }
 
 // The shape of x[indices].
-Shape selection_shape(const Shape& x, const IndexedShape& indexed) {
+ScratchShape selection_shape(std::span<const int64_t> x, const IndexedShape& indexed) {
   const auto& at = indexed.at;
   const bool neighbours = at.back() - at.front() + 1 == at.size();
-  Shape shape;
+  ScratchShape shape;
   size_t insert_at = 0;
   for (size_t d = 0; d < x.size(); ++d) {
     if (neighbours && d == at.front()) insert_at = shape.size();
@@ -346,7 +262,8 @@ Shape selection_shape(const Shape& x, const IndexedShape& indexed) {
 }
 
 std::vector<TensorType> infer_index(const OpView& op) {
-  return {{op.type(0).dtype, selection_shape(op.shape(0), indexed_shape(op, 1, "index"))}};
+  const ScratchShape shape = selection_shape(op.shape(0), indexed_shape(op, 1, "index"));
+  return {{op.type(0).dtype, {shape.begin(), shape.end()}}};
 }
 
 void run_index(const KernelCall& call) {
@@ -380,8 +297,8 @@ std::vector<TensorType> infer_index_put(const OpView& op) {
           to_string(op.shape(0)));
     return {op.type(0)};
   }
-  const Shape selection = selection_shape(op.shape(0), indexed_shape(op, 2, what));
-  check(broadcast(op.shape(1), selection) == selection,
+  const ScratchShape selection = selection_shape(op.shape(0), indexed_shape(op, 2, what));
+  check(scratch_copy(broadcast(op.shape(1), selection)) == selection,
         "index_put: values of shape {} do not broadcast to the {} that are indexed",
         to_string(op.shape(1)), to_string(selection));
   return {op.type(0)};
@@ -411,15 +328,15 @@ void run_index_put(const KernelCall& call) {
   const auto places = kernels::places_of_indices(out.sizes, indices, call.pool);
   if (places.count() == 0) return;
   // The values broadcast to what is indexed, whose shape is known from the index again.
-  std::vector<std::optional<TensorType>> types;
-  for (const TensorView& x : call.inputs) {
-    types.push_back(x.present ? std::optional(TensorType{x.dtype, {x.sizes.begin(), x.sizes.end()}})
-                              : std::nullopt);
+  IndexedShape indexed;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (!indices[d].present) continue;
+    indexed.index = scratch_broadcast(indexed.index, indices[d].sizes);
+    indexed.at.push_back(d);
   }
-  const OpView view(types, call.attrs);
-  const Shape shape = selection_shape(view.shape(0), indexed_shape(view, 2, "index_put"));
+  const ScratchShape shape = selection_shape(out.sizes, indexed);
   TensorView values = call.inputs[1];
-  const Strides strides = broadcast_strides(values.sizes, values.strides, shape);
+  const ScratchShape strides = scratch_broadcast_strides(values.sizes, values.strides, shape);
   values.sizes = shape;
   values.strides = strides;
   if (call.attrs.flag("accumulate")) {
@@ -447,8 +364,8 @@ void run_one_hot(const KernelCall& call) {
   const TensorView& out = call.outputs[0];
   kernels::fill(0, out, call.pool);
   // As a scatter of ones along a last dimension of size 1.
-  Shape sizes(call.inputs[0].sizes.begin(), call.inputs[0].sizes.end());
-  Strides strides(call.inputs[0].strides.begin(), call.inputs[0].strides.end());
+  ScratchShape sizes = scratch_copy(call.inputs[0].sizes);
+  ScratchShape strides = scratch_copy(call.inputs[0].strides);
   sizes.push_back(1);
   strides.push_back(1);
   kernels::Scatter scatter;
@@ -461,26 +378,9 @@ void run_one_hot(const KernelCall& call) {
   if (out.numel() > 0) kernels::scatter(scatter, out, call.pool);
 }
 
-std::vector<Sample> reduce_samples(bool slices) {
-  std::vector<Sample> samples;
-  for (const char* reduce : {"sum", "prod", "mean", "amax", "amin"}) {
-    if (slices && std::string_view(reduce) == "sum") continue;  // that is index_add
-    for (const bool include_self : {true, false}) {
-      for (const DType dtype : {DType::f32, DType::i32}) {
-        const SampleOperand index = integers(slices ? Shape{7} : Shape{4, 7, 3}, {0, 5});
-        samples.push_back(
-            {{sample(dtype, {4, 5, 3}, {-4, 4}), index, sample(dtype, {4, 7, 3}, {-4, 4})},
-             {{"dim", attr(1)}, {"reduce", std::string(reduce)}, {"include_self", include_self}}});
-      }
-    }
-  }
-  return samples;
-}
-
-std::vector<OpDef> make_rows() {
+std::vector<OpDef> slice_rows() {
   const Traits over_first = {.in_place = {{0, 0}}};
   const AttrSpec dim = integer("dim");
-  const AttrSchema reduces = {dim, text("reduce"), flag("include_self", true)};
   return {
       {.name = "index_select",
        .operands = "self, index",
@@ -542,7 +442,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "self with slices of source combined into it at indices along a dimension.",
        .kind = Kind::composite,
-       .attrs = reduces,
+       .attrs = reduce_attrs(),
        .aten = {{"index_reduce", "self, index, source | dim, reduce, include_self"}},
        .infer = infer_index_reduce,
        .cost = cost_of_scatter<2>,
@@ -575,73 +475,12 @@ std::vector<OpDef> make_rows() {
                           {{"num_weights", attr(5)},
                            {"padding_idx", attr(2)},
                            {"scale_grad_by_freq", true}}}}},
-      {.name = "gather",
-       .operands = "self, index",
-       .results = "out",
-       .doc = "Single elements along a dimension, each picked by its index.",
-       .kind = Kind::gather,
-       .attrs = {dim},
-       .aten = {{"gather", "self, index | dim"}},
-       .infer = infer_gather,
-       .cost = cost_of_gather,
-       .cpu = run_gather,
-       .samples = {Sample{{reals({4, 5}), integers({3, 6}, {0, 5})}, {{"dim", attr(1)}}},
-                   Sample{{reals({4, 5, 2}), integers({7, 5, 2}, {0, 4})}, {{"dim", attr(-3)}}}}},
-      {.name = "scatter",
-       .operands = "self, index, src",
-       .results = "out",
-       .doc = "self with elements of src written where their index says.",
-       .kind = Kind::gather,
-       .attrs = {dim},
-       .aten = {{"scatter.src", "self, index, src | dim"}},
-       .traits = over_first,
-       .infer = infer_scatter,
-       .cost = cost_of_scatter<1>,
-       .cpu = run_scatter<kernels::Combine::replace>,
-       // One element for each line: several at one place have no order in PyTorch.
-       .samples = {Sample{{reals({4, 5}), integers({4, 1}, {0, 5}), reals({4, 1})},
-                          {{"dim", attr(1)}}}}},
-      {.name = "scatter_value",
-       .operands = "self, index",
-       .results = "out",
-       .doc = "self with one value written where an index says.",
-       .kind = Kind::gather,
-       .attrs = {dim, number("value")},
-       .aten = {{"scatter.value", "self, index | dim, value"}},
-       .traits = over_first,
-       .infer = infer_scatter,
-       .cost = cost_of_scatter<1>,
-       .cpu = run_scatter<kernels::Combine::replace>,
-       .samples = {Sample{{reals({4, 5}), integers({3, 2}, {0, 5})},
-                          {{"dim", attr(1)}, {"value", 9.0}}}}},
-      {.name = "scatter_add",
-       .operands = "self, index, src",
-       .results = "out",
-       .doc = "self with elements of src added where their index says.",
-       .kind = Kind::gather,
-       .attrs = {dim},
-       .aten = {{"scatter_add", "self, index, src | dim"}},
-       .traits = over_first,
-       .infer = infer_scatter,
-       .cost = cost_of_scatter<1>,
-       .cpu = run_scatter<kernels::Combine::add>,
-       .samples = {Sample{{reals({4, 5}), integers({3, 9}, {0, 5}), reals({3, 9})},
-                          {{"dim", attr(1)}}},
-                   Sample{{reals({4, 5}), integers({6, 5}, {0, 4}), reals({7, 5})},
-                          {{"dim", attr(0)}}}}},
-      {.name = "scatter_reduce",
-       .operands = "self, index, src",
-       .results = "out",
-       .doc = "self with elements of src combined into it where their index says.",
-       .kind = Kind::gather,
-       .attrs = reduces,
-       .aten = {{"scatter_reduce.two", "self, index, src | dim, reduce, include_self"},
-                {"scatter.reduce", "self, index, src | dim, reduce"}},
-       .traits = over_first,
-       .infer = infer_scatter_reduce,
-       .cost = cost_of_scatter<1>,
-       .cpu = run_scatter_reduce,
-       .samples = reduce_samples(false)},
+  };
+}
+
+std::vector<OpDef> element_rows() {
+  const Traits over_first = {.in_place = {{0, 0}}};
+  return {
       {.name = "take",
        .operands = "self, index",
        .results = "out",
@@ -710,7 +549,13 @@ std::vector<OpDef> make_rows() {
 }  // namespace
 
 std::span<const OpDef> families::index() {
-  static const std::vector<OpDef> rows = make_rows();
+  static const std::vector<OpDef> rows = [] {
+    std::vector<OpDef> all = slice_rows();
+    for (auto more : {gather_and_scatter_rows(), element_rows()}) {
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }();
   return rows;
 }
 

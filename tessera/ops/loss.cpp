@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/softmax.h"
@@ -102,8 +103,6 @@ std::array<TensorView, count> with_default_weights(const KernelCall& call) {
   return operands;
 }
 
-Shape shape_of(const TensorView& a, const TensorView& b) { return broadcast(a.sizes, b.sizes); }
-
 template <auto make, size_t count>
 void run_loss(const KernelCall& call) {
   const auto operands = with_default_weights<count>(call);
@@ -113,7 +112,7 @@ void run_loss(const KernelCall& call) {
     if (reduction == none) {
       return map<float, Float<i>...>(call.pool, operands, call.outputs[0], f);
     }
-    const Shape shape = shape_of(operands[0], operands[1]);
+    const ScratchShape shape = scratch_broadcast(operands[0].sizes, operands[1].sizes);
     double total = map_sum<Float<i>...>(call.pool, operands, shape, f);
     if (reduction == mean) total /= static_cast<double>(numel(shape));
     *call.outputs[0].as<float>() = static_cast<float>(total);

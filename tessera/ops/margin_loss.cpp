@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
@@ -52,7 +53,7 @@ struct Arriving {
   double of(int64_t image) const { return scale * static_cast<double>(grad[single ? 0 : image]); }
 };
 
-void store_losses(const std::vector<double>& losses, const KernelCall& call) {
+void store_losses(const ScratchVector<double>& losses, const KernelCall& call) {
   const TensorView& out = call.outputs[0];
   const int64_t reduction = call.attrs.integer("reduction");
   if (reduction == none) {
@@ -122,7 +123,7 @@ void for_each_miss(const KernelCall& call, size_t input, const Visit& visit) {
 }
 
 void run_multi(const KernelCall& call) {
-  std::vector<double> losses(static_cast<size_t>(Scores(call.inputs[0].sizes).batch));
+  ScratchVector<double> losses(static_cast<size_t>(Scores(call.inputs[0].sizes).batch));
   const bool squares = call.attrs.number("p") == 2;
   for_each_miss(call, 0, [&](int64_t i, int64_t, int64_t, double miss, double weight) {
     losses[static_cast<size_t>(i)] += weight * (squares ? miss * miss : miss);
@@ -136,7 +137,7 @@ void run_multi_backward(const KernelCall& call) {
   const kernels::Dense grad(call.inputs[0], call.pool);
   const Arriving arriving(grad, call.attrs, scores.batch);
   const bool squares = call.attrs.number("p") == 2;
-  std::vector<double> sums(static_cast<size_t>(out.numel()));
+  ScratchVector<double> sums(static_cast<size_t>(out.numel()));
   for_each_miss(call, 1, [&](int64_t i, int64_t right, int64_t j, double miss, double weight) {
     const double share = arriving.of(i) * weight * (squares ? 2 * miss : 1);
     sums[static_cast<size_t>(i * scores.classes + j)] += share;
@@ -163,7 +164,7 @@ std::vector<TensorType> infer_multilabel_backward(const OpView& op) {
 // holds 1 for right classes.
 template <typename Visit>
 void for_each_label_miss(const TensorView& x, const TensorView& targets, ThreadPool& pool,
-                         std::vector<float>& is_right, const Visit& visit) {
+                         ScratchVector<float>& is_right, const Visit& visit) {
   const kernels::Dense scores(x, pool);
   const kernels::Dense labels(targets, pool);
   const Scores size(x.sizes);
@@ -188,8 +189,8 @@ void for_each_label_miss(const TensorView& x, const TensorView& targets, ThreadP
 
 void run_multilabel(const KernelCall& call) {
   const Scores size(call.inputs[0].sizes);
-  std::vector<double> losses(static_cast<size_t>(size.batch));
-  std::vector<float> is_right;
+  ScratchVector<double> losses(static_cast<size_t>(size.batch));
+  ScratchVector<float> is_right;
   for_each_label_miss(call.inputs[0], call.inputs[1], call.pool, is_right,
                       [&](int64_t i, int64_t, int64_t, double miss) {
                         losses[static_cast<size_t>(i)] += miss / static_cast<double>(size.classes);
@@ -203,8 +204,8 @@ void run_multilabel_backward(const KernelCall& call) {
   const Scores size(out.sizes);
   const kernels::Dense grad(call.inputs[0], call.pool);
   const Arriving arriving(grad, call.attrs, size.batch);
-  std::vector<double> sums(static_cast<size_t>(out.numel()));
-  std::vector<float> is_right;
+  ScratchVector<double> sums(static_cast<size_t>(out.numel()));
+  ScratchVector<float> is_right;
   for_each_label_miss(call.inputs[1], call.inputs[2], call.pool, is_right,
                       [&](int64_t i, int64_t right, int64_t wrong, double) {
                         const double share = arriving.of(i) / static_cast<double>(size.classes);

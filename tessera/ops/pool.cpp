@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
 
@@ -12,8 +13,8 @@ namespace {
 
 using namespace row_parts;
 
-Shape per_dimension(const Attrs& attrs, std::string_view name, size_t dims, int64_t least) {
-  Shape values = attrs.integers(name);
+ScratchShape per_dimension(const Attrs& attrs, std::string_view name, size_t dims, int64_t least) {
+  ScratchShape values = scratch_copy(attrs.integers(name));
   if (values.size() == 1) values.assign(dims, values[0]);
   check(values.size() == dims, "pooling: {} has {} numbers for {} dimensions", name, values.size(),
         dims);
@@ -29,7 +30,8 @@ kernels::PoolParams params_of(const Attrs& attrs) {
   p.kernel = per_dimension(attrs, "kernel_size", dims, 1);
   p.stride = attrs.integers("stride").empty() ? p.kernel : per_dimension(attrs, "stride", dims, 1);
   p.padding = per_dimension(attrs, "padding", dims, 0);
-  p.dilation = attrs.has("dilation") ? per_dimension(attrs, "dilation", dims, 1) : Shape(dims, 1);
+  p.dilation =
+      attrs.has("dilation") ? per_dimension(attrs, "dilation", dims, 1) : ScratchShape(dims, 1);
   p.ceil_mode = attrs.flag("ceil_mode");
   for (size_t i = 0; i < dims; ++i) {
     check(2 * p.padding[i] <= p.kernel[i],
@@ -161,7 +163,7 @@ template <size_t dims>
 std::vector<TensorType> infer_adaptive(const OpView& op) {
   check_input(op.type(0), dims);
   TensorType out = op.type(0);
-  const Shape size = per_dimension(op.attrs(), "output_size", dims, 0);
+  const ScratchShape size = per_dimension(op.attrs(), "output_size", dims, 0);
   std::copy(size.begin(), size.end(), out.shape.end() - static_cast<std::ptrdiff_t>(dims));
   return {out};
 }

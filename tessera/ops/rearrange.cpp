@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
@@ -101,7 +102,7 @@ std::vector<TensorType> infer_flip(const OpView& op) {
 void run_flip(const KernelCall& call) {
   const TensorView& x = call.inputs[0];
   if (x.numel() == 0) return;
-  Strides strides = kernels::strides_of(x);
+  ScratchShape strides = kernels::strides_of(x);
   int64_t offset = 0;
   for (const int64_t dim : call.attrs.integers("dims")) {
     const auto d = static_cast<size_t>(wrap_dim(dim, x.rank()));
@@ -124,14 +125,14 @@ std::vector<TensorType> infer_roll(const OpView& op) {
 
 // Copies x to out with index i of each dimension going to (i + shift) modulo its size: for each
 // dimension the two runs that do not wrap around.
-void copy_rolled(const TensorView& x, const TensorView& out, const std::vector<int64_t>& shifts,
+void copy_rolled(const TensorView& x, const TensorView& out, std::span<const int64_t> shifts,
                  size_t dim, ThreadPool& pool) {
   if (dim == x.sizes.size()) return kernels::copy(x, out, pool);
   const int64_t size = x.sizes[dim];
   const int64_t shift = shifts[dim];
   const auto run = [&](int64_t from, int64_t to, int64_t count) {
     if (count == 0) return;
-    Shape sizes = kernels::shape_of(x);
+    ScratchShape sizes = kernels::shape_of(x);
     sizes[dim] = count;
     const kernels::Window source(x, sizes, kernels::strides_of(x), from * x.strides[dim]);
     const kernels::Window target(out, sizes, kernels::strides_of(out), to * out.strides[dim]);
@@ -152,10 +153,10 @@ void run_roll(const KernelCall& call) {
     const kernels::Dense dense_x(x, call.pool);
     const kernels::Window flat_x(dense_x.view(), {x.numel()}, {1}, 0);
     const kernels::Window flat_out(out, {x.numel()}, {1}, 0);
-    return copy_rolled(flat_x.view(), flat_out.view(), {modulo(shifts[0], x.numel())}, 0,
-                       call.pool);
+    const int64_t shift = modulo(shifts[0], x.numel());
+    return copy_rolled(flat_x.view(), flat_out.view(), {&shift, 1}, 0, call.pool);
   }
-  std::vector<int64_t> by_dim(x.sizes.size(), 0);
+  ScratchShape by_dim(x.sizes.size(), 0);
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto d = static_cast<size_t>(wrap_dim(dims[i], x.rank()));
     if (d < by_dim.size()) by_dim[d] = modulo(by_dim[d] + shifts[i], x.sizes[d]);
@@ -186,7 +187,7 @@ void run_pad(const KernelCall& call) {
   const TensorView& out = call.outputs[0];
   kernels::fill(call.attrs.number("value"), out, call.pool);
   const auto& pad = call.attrs.integers("pad");
-  Shape sizes = kernels::shape_of(x);
+  ScratchShape sizes = kernels::shape_of(x);
   int64_t from = 0;
   int64_t to = 0;
   for (size_t i = 0; i < pad.size() / 2; ++i) {
@@ -221,8 +222,7 @@ void run_repeat(const KernelCall& call) {
   const auto& repeats = call.attrs.integers("repeats");
   const size_t lead = repeats.size() - x.sizes.size();
   // Each dimension as (repeat, element), so that repeating is reading with stride 0.
-  Shape sizes;
-  Strides strides;
+  ScratchShape sizes, strides;
   for (size_t i = 0; i < repeats.size(); ++i) {
     sizes.push_back(repeats[i]);
     strides.push_back(0);
@@ -230,7 +230,7 @@ void run_repeat(const KernelCall& call) {
     strides.push_back(i < lead ? 0 : x.strides[i - lead]);
   }
   const kernels::Window source(x, sizes, strides, 0);
-  const kernels::Window target(call.outputs[0], sizes, contiguous_strides(sizes), 0);
+  const kernels::Window target(call.outputs[0], sizes, scratch_strides(sizes), 0);
   kernels::copy(source.view(), target.view(), call.pool);
 }
 

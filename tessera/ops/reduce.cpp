@@ -1,39 +1,25 @@
-// Folds over dimensions: sums, extremes, statistics, norms.
+// Folds over dimensions: sums, extremes, norms. Means and variances are in moments.cpp.
 #include "tessera/kernels/reduce.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/reduce_parts.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera::families {
 namespace {
 
 using namespace row_parts;
+using namespace reduce_parts;
 
 // --- attributes and shapes ---
-
-// The dimensions to fold, in range; none means all.
-std::vector<int64_t> folded_dims(const Attrs& attrs, int64_t rank) {
-  const Attr* attr = attrs.find("dim");
-  if (!attr) return {};
-  std::vector<int64_t> dims;
-  if (const auto* one = std::get_if<int64_t>(attr)) {
-    dims = {*one};
-  } else {
-    dims = std::get<std::vector<int64_t>>(*attr);
-  }
-  for (int64_t& dim : dims) dim = wrap_dim(dim, rank);
-  std::sort(dims.begin(), dims.end());
-  check(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), ErrorKind::value,
-        "a dimension is named twice in {}", to_string(dims));
-  return rank == 0 ? std::vector<int64_t>{} : dims;
-}
 
 Shape folded_shape(const Shape& shape, const Attrs& attrs) {
   const auto dims = folded_dims(attrs, static_cast<int64_t>(shape.size()));
@@ -71,15 +57,6 @@ void check_not_empty(const OpView& op) {
 std::vector<TensorType> infer_sum(const OpView& op) {
   const DType own = op.type(0).dtype;
   return {folded(op, wanted_type(op, is_floating(own) ? own : DType::i64))};
-}
-std::vector<TensorType> infer_floating(const OpView& op) {
-  const DType dtype = wanted_type(op, op.type(0).dtype);
-  check_floating(op, dtype);
-  return {folded(op, dtype)};
-}
-std::vector<TensorType> infer_two_floating(const OpView& op) {
-  const TensorType type = infer_floating(op)[0];
-  return {type, type};
 }
 std::vector<TensorType> infer_extreme(const OpView& op) {
   check_not_empty(op);
@@ -172,48 +149,6 @@ struct Extreme {
   static bool beats(T a, T b) {
     if (is_nan(b)) return false;
     return is_nan(a) || (sign > 0 ? a > b : a < b);
-  }
-};
-
-// Count, mean and sum of squared distances from it, from sums around the first element met: nothing
-// cancels that the data itself does not lose.
-struct Moments {
-  struct Acc {
-    double origin = 0, sum = 0, squares = 0;
-    int64_t count = 0;
-  };
-  Acc start() const { return {}; }
-  template <typename T>
-  void step(Acc& acc, T x, int64_t) const {
-    // No distance from infinity is a number.
-    if (acc.count == 0 && std::isfinite(static_cast<double>(x)))
-      acc.origin = static_cast<double>(x);
-    const double distance = static_cast<double>(x) - acc.origin;
-    acc.sum += distance;
-    acc.squares += distance * distance;
-    ++acc.count;
-  }
-  void join(Acc& left, const Acc& right) const {
-    if (right.count == 0) return;
-    if (left.count == 0) {
-      left = right;
-      return;
-    }
-    const auto count = static_cast<double>(right.count);
-    const double shift = right.origin - left.origin;
-    left.sum += right.sum + count * shift;
-    left.squares += right.squares + 2 * shift * right.sum + count * shift * shift;
-    left.count += right.count;
-  }
-
-  static double mean(const Acc& acc) {
-    return acc.origin + acc.sum / static_cast<double>(acc.count);
-  }
-  static double variance(const Acc& acc, int64_t correction) {
-    const auto count = static_cast<double>(acc.count);
-    const double squares = acc.squares - acc.sum * acc.sum / count;
-    const auto freedom = static_cast<double>(std::max<int64_t>(acc.count - correction, 0));
-    return (squares < 0 ? 0 : squares) / freedom;
   }
 };
 
@@ -352,30 +287,6 @@ void run_all(const KernelCall& call) {
   });
 }
 
-// Variance, or its root; the mean goes to a second result where there is one.
-template <bool root>
-void run_variance(const KernelCall& call) {
-  const int64_t correction = call.attrs.integer("correction");
-  const auto dims = folded_dims(call.attrs, call.inputs[0].rank());
-  auto* variances = call.outputs[0].as<float>();
-  float* means = call.outputs.size() > 1 ? call.outputs[1].as<float>() : nullptr;
-  reduce<float>(call.pool, call.inputs[0], dims, Moments{}, [&](int64_t i, const auto& acc) {
-    const double variance = Moments::variance(acc, correction);
-    variances[i] = static_cast<float>(root ? std::sqrt(variance) : variance);
-    if (means) means[i] = static_cast<float>(Moments::mean(acc));
-  });
-}
-
-void run_moments(const KernelCall& call) {
-  const auto dims = folded_dims(call.attrs, call.inputs[0].rank());
-  auto* means = call.outputs[0].as<float>();
-  auto* variances = call.outputs[1].as<float>();
-  reduce<float>(call.pool, call.inputs[0], dims, Moments{}, [&](int64_t i, const auto& acc) {
-    means[i] = static_cast<float>(Moments::mean(acc));
-    variances[i] = static_cast<float>(Moments::variance(acc, 0));
-  });
-}
-
 void run_norm(const KernelCall& call) {
   const PowerSum powers{call.attrs.number("p")};
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
@@ -433,31 +344,6 @@ std::vector<Sample> reduce_samples(const AttrSchema& schema, Types types, Domain
   return samples;
 }
 
-struct ReduceRow {
-  std::string name, results, doc;
-  AttrSchema attrs;
-  std::vector<AtenSpelling> aten;
-  decltype(OpDef::infer) infer;
-  decltype(OpDef::cpu) cpu;
-  Types types = Types::all;
-  Domain domain = {};
-};
-
-OpDef reduction(ReduceRow row) {
-  OpDef def{.name = std::move(row.name),
-            .operands = "self",
-            .results = std::move(row.results),
-            .doc = std::move(row.doc),
-            .kind = Kind::reduction,
-            .attrs = std::move(row.attrs),
-            .aten = std::move(row.aten),
-            .infer = row.infer,
-            .cost = reduction_cost,
-            .cpu = row.cpu};
-  def.samples = reduce_samples(def.attrs, row.types, row.domain);
-  return def;
-}
-
 OpDef aminmax(const AttrSchema& attrs) {
   return {.name = "aminmax",
           .operands = "self",
@@ -472,19 +358,16 @@ OpDef aminmax(const AttrSchema& attrs) {
           .samples = reduce_samples(attrs, Types::all)};
 }
 
-std::vector<OpDef> make_rows() {
+std::vector<OpDef> rows_before_moments() {
   const AttrSpec dims = ints("dim", {});
   const AttrSpec one_dim = integer("dim");
   const AttrSpec maybe_dim = maybe(integer("dim"));
   const AttrSpec keepdim = flag("keepdim", false);
   const AttrSpec dtype = maybe(data_type("dtype"));
-  const AttrSpec correction = integer("correction", 1);
   const AttrSchema list = {dims, keepdim};
   const AttrSchema list_typed = {dims, keepdim, dtype};
-  const AttrSchema statistics = {dims, correction, keepdim};
   const std::string whole = "self", along = "self | dim, keepdim";
   const std::string along_typed = "self | dim, keepdim, dtype";
-  const std::string spread = "self | dim, correction, keepdim";
   return {
       reduction({"sum",
                  "out",
@@ -583,46 +466,14 @@ std::vector<OpDef> make_rows() {
                  {{"count_nonzero", "self | dim"}, {"count_nonzero.dim_IntList", "self | dim"}},
                  infer_count,
                  run_count}),
-      reduction({"var",
-                 "out",
-                 "variance, over the count less the correction",
-                 statistics,
-                 {{"var.correction", spread}},
-                 infer_floating,
-                 run_variance<false>,
-                 Types::floats}),
-      reduction({"std",
-                 "out",
-                 "standard deviation, over the count less the correction",
-                 statistics,
-                 {{"std.correction", spread}},
-                 infer_floating,
-                 run_variance<true>,
-                 Types::floats}),
-      reduction({"var_mean",
-                 "var, mean",
-                 "variance and mean",
-                 statistics,
-                 {{"var_mean.correction", spread}},
-                 infer_two_floating,
-                 run_variance<false>,
-                 Types::floats}),
-      reduction({"std_mean",
-                 "std, mean",
-                 "standard deviation and mean",
-                 statistics,
-                 {{"std_mean.correction", spread}},
-                 infer_two_floating,
-                 run_variance<true>,
-                 Types::floats}),
-      reduction({"moments",
-                 "mean, var",
-                 "mean and biased variance; made by the CPU's lowering for batch norms",
-                 {dims},
-                 {},
-                 infer_two_floating,
-                 run_moments,
-                 Types::floats}),
+  };
+}
+
+std::vector<OpDef> rows_after_moments() {
+  const AttrSpec dims = ints("dim", {});
+  const AttrSpec keepdim = flag("keepdim", false);
+  const AttrSpec dtype = maybe(data_type("dtype"));
+  return {
       reduction({"norm",
                  "out",
                  "p-norm of the elements",
@@ -639,7 +490,7 @@ std::vector<OpDef> make_rows() {
                  "out",
                  "logarithm of the sum of exponentials",
                  {ints("dim"), keepdim},
-                 {{"logsumexp", along}},
+                 {{"logsumexp", "self | dim, keepdim"}},
                  infer_floating,
                  run_logsumexp,
                  Types::floats}),
@@ -649,8 +500,56 @@ std::vector<OpDef> make_rows() {
 }  // namespace
 
 std::span<const OpDef> reduce() {
-  static const std::vector<OpDef> rows = make_rows();
+  static const std::vector<OpDef> rows = [] {
+    std::vector<OpDef> all = rows_before_moments();
+    for (auto more : {moment_rows(), rows_after_moments()}) {
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }();
   return rows;
 }
 
 }  // namespace tessera::families
+
+namespace tessera::reduce_parts {
+
+using namespace families;
+
+ScratchShape folded_dims(const Attrs& attrs, int64_t rank) {
+  const Attr* attr = attrs.find("dim");
+  if (!attr) return {};
+  ScratchShape dims;
+  if (const auto* one = std::get_if<int64_t>(attr)) {
+    dims = {*one};
+  } else {
+    dims = scratch_copy(std::get<std::vector<int64_t>>(*attr));
+  }
+  for (int64_t& dim : dims) dim = wrap_dim(dim, rank);
+  std::sort(dims.begin(), dims.end());
+  check(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), ErrorKind::value,
+        "a dimension is named twice in {}", to_string(dims));
+  return rank == 0 ? ScratchShape{} : dims;
+}
+
+std::vector<TensorType> infer_floating(const OpView& op) {
+  const DType dtype = wanted_type(op, op.type(0).dtype);
+  check_floating(op, dtype);
+  return {folded(op, dtype)};
+}
+OpDef reduction(ReduceRow row) {
+  OpDef def{.name = std::move(row.name),
+            .operands = "self",
+            .results = std::move(row.results),
+            .doc = std::move(row.doc),
+            .kind = Kind::reduction,
+            .attrs = std::move(row.attrs),
+            .aten = std::move(row.aten),
+            .infer = row.infer,
+            .cost = reduction_cost,
+            .cpu = row.cpu};
+  def.samples = reduce_samples(def.attrs, row.types, row.domain);
+  return def;
+}
+
+}  // namespace tessera::reduce_parts

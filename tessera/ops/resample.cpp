@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/row_parts.h"
@@ -27,16 +28,16 @@ void check_floating(const TensorType& type, std::string_view what) {
 enum class Mode { nearest, nearest_exact, linear, cubic };
 
 // ATen's names for the factors the user gave, outermost dimension first.
-std::vector<std::string> scale_names(size_t dims) {
-  if (dims == 1) return {"scales"};
-  if (dims == 2) return {"scales_h", "scales_w"};
-  return {"scales_d", "scales_h", "scales_w"};
+std::span<const std::string_view> scale_names(size_t dims) {
+  static constexpr std::string_view line[] = {"scales"};
+  static constexpr std::string_view space[] = {"scales_d", "scales_h", "scales_w"};
+  return dims == 1 ? line : std::span(space).last(dims);
 }
 
 // The factor in either of ATen's two forms; 0 where there is none.
 double scale_of(const Attrs& attrs, size_t dims, size_t d) {
   if (attrs.has("scale_factors")) return attrs.numbers("scale_factors").at(d);
-  const std::string name = scale_names(dims)[d];
+  const std::string_view name = scale_names(dims)[d];
   return attrs.has(name) ? attrs.number(name) : 0;
 }
 
@@ -62,10 +63,10 @@ Shape resized(const Shape& input, size_t dims, const Attrs& attrs) {
 }
 
 template <Mode mode>
-std::vector<kernels::Taps> resizing_taps(std::span<const int64_t> from, std::span<const int64_t> to,
-                                         const Attrs& attrs) {
+ScratchVector<kernels::Taps> resizing_taps(std::span<const int64_t> from,
+                                           std::span<const int64_t> to, const Attrs& attrs) {
   const size_t dims = from.size() - 2;
-  std::vector<kernels::Taps> taps;
+  ScratchVector<kernels::Taps> taps;
   for (size_t d = 0; d < dims; ++d) {
     const double scale = scale_of(attrs, dims, d);
     const auto make = [&](auto taps_of, auto... more) {
@@ -135,9 +136,9 @@ Shape padded(const TensorType& input, const Attrs& attrs) {
 }
 
 template <Border border, size_t dims>
-std::vector<kernels::Taps> padding_taps(std::span<const int64_t> input, const Attrs& attrs) {
+ScratchVector<kernels::Taps> padding_taps(std::span<const int64_t> input, const Attrs& attrs) {
   const auto& padding = attrs.integers("padding");
-  std::vector<kernels::Taps> taps(dims);
+  ScratchVector<kernels::Taps> taps(dims);
   for (size_t i = 0; i < dims; ++i) {
     const int64_t size = input[input.size() - 1 - i];
     taps[dims - 1 - i] = border == Border::reflect
@@ -242,7 +243,8 @@ void add_resizing(std::vector<OpDef>& rows, const std::string& name) {
   const std::string align = aligns ? ", align_corners" : "";
   AttrSchema sizes = {maybe(ints("output_size")), maybe(numbers("scale_factors"))};
   std::string scales;
-  for (const std::string& scale : scale_names(dims)) {
+  for (const std::string_view factor : scale_names(dims)) {
+    const std::string scale(factor);
     sizes.push_back(maybe(number(scale)));
     scales += ", " + scale;
   }

@@ -1,6 +1,7 @@
 #include "tessera/ops/update_of_product.h"
 
 #include "tessera/base/error.h"
+#include "tessera/base/scratch.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::optimizer_parts {
@@ -67,14 +68,14 @@ Cost cost_of_product(const OpDef& base, const OpView& op, std::span<const Tensor
 
 void run_of_product(const OpDef& base, const KernelCall& call) {
   const TensorView& parameter = call.outputs[0];
-  const Strides strides = contiguous_strides(parameter.sizes);
-  std::vector<float> memory(static_cast<size_t>(parameter.numel()));
+  const ScratchShape strides = scratch_strides(parameter.sizes);
+  ScratchVector<float> memory(static_cast<size_t>(parameter.numel()));
   const TensorView product{reinterpret_cast<std::byte*>(memory.data()), DType::f32, parameter.sizes,
                            strides};
   const std::array factors = {call.inputs[grad], call.inputs.back()};
   op("matmul").cpu({factors, {&product, 1}, call.attrs, call.pool, call.rng});
 
-  std::vector<TensorView> inputs(call.inputs.begin(), call.inputs.end() - 1);
+  ScratchVector<TensorView> inputs(call.inputs.begin(), call.inputs.end() - 1);
   inputs[grad] = product;
   base.cpu({inputs, call.outputs, call.attrs, call.pool, call.rng});
 }

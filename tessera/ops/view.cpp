@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/geometry.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
@@ -57,14 +58,10 @@ std::vector<TensorType> infer_view(const OpView& op) {
 // Materialises the view, for constants and for consumers that need their operand dense.
 void run_view(const KernelCall& call) {
   const TensorView& x = call.inputs[0];
-  const Geometry outer{call.attrs.integers("shape"), call.attrs.integers("strides"),
-                       call.attrs.integer("offset")};
-  if (const auto direct = compose({kernels::shape_of(x), kernels::strides_of(x), 0}, outer)) {
-    const kernels::Window window(x, direct->shape, direct->strides, direct->offset);
-    return kernels::copy(window.view(), call.outputs[0], call.pool);
-  }
   const kernels::Dense dense_x(x, call.pool);
-  const kernels::Window window(dense_x.view(), outer.shape, outer.strides, outer.offset);
+  const kernels::Window window(dense_x.view(), scratch_copy(call.attrs.integers("shape")),
+                               scratch_copy(call.attrs.integers("strides")),
+                               call.attrs.integer("offset"));
   kernels::copy(window.view(), call.outputs[0], call.pool);
 }
 
@@ -86,7 +83,8 @@ void run_write_view(const KernelCall& call) {
   const TensorView& out = call.outputs[0];
   const TensorView& source = call.inputs[1];
   if (call.inputs[0].data != out.data) kernels::copy(call.inputs[0], out, call.pool);
-  const kernels::Window window(out, kernels::shape_of(source), call.attrs.integers("strides"),
+  const kernels::Window window(out, kernels::shape_of(source),
+                               scratch_copy(call.attrs.integers("strides")),
                                call.attrs.integer("offset"));
   kernels::copy(source, window.view(), call.pool);
 }

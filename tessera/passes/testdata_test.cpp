@@ -3,10 +3,10 @@
 // testdata/pipeline.ir goes through all passes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
+#include "tessera/base/text_files_for_test.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/passes/read_graph.h"
@@ -17,25 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path folder = fs::path(TESSERA_SOURCE_DIR) / "tessera/passes/testdata";
-
-std::string read_file(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-std::vector<std::string> split_at_lines(const std::string& text, const std::string& separator) {
-  std::vector<std::string> parts(1);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += line + '\n';
-    }
-  }
-  return parts;
-}
 
 std::vector<std::string> files() {
   std::vector<std::string> names;
@@ -55,7 +36,7 @@ class Testdata : public testing::TestWithParam<std::string> {};
 
 TEST_P(Testdata, BecomesWhatIsExpected) {
   const auto passes = passes_for(GetParam());
-  const auto cases = split_at_lines(read_file(folder / (GetParam() + ".ir")), "// ====");
+  const auto cases = split_at_lines(text_of(folder / (GetParam() + ".ir")), "// ====");
   for (const auto& text : cases) {
     const std::string title = text.substr(0, text.find('\n'));
     const auto parts = split_at_lines(text, "// ----");

@@ -73,7 +73,10 @@ TensorView Engine::view_of(const Place& place) const {
 }
 
 Engine::BoundCall Engine::bind(const Call& call) const {
-  BoundCall bound{.call = &call, .inputs = {}, .outputs = {}, .workspace = {}, .host_call = 0};
+  BoundCall bound;
+  bound.call = &call;
+  bound.stateful = dynamic_cast<const StatefulKernel*>(call.run.get());
+  if (bound.stateful) bound.state = bound.stateful->make_state();
   for (const Place& place : call.inputs) bound.inputs.push_back(view_of(place));
   for (const Place& place : call.outputs) bound.outputs.push_back(view_of(place));
   if (call.workspace.valid()) {
@@ -138,7 +141,12 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
   try {
     std::optional<ValueCheck> check;
     if (checks_values_) check.emplace(call, bound.inputs);
-    call.run->run({bound.inputs, bound.outputs, call.attrs, pool_, rng}, bound.workspace);
+    const KernelCall kernel_call{bound.inputs, bound.outputs, call.attrs, pool_, rng};
+    if (bound.stateful) {
+      bound.stateful->run(*bound.state, kernel_call, bound.workspace);
+    } else {
+      call.run->run(kernel_call, bound.workspace);
+    }
     if (check) check->look_at(bound.outputs);
   } catch (const Error& error) {
     const ErrorContext where("running {}{}{}", call.op, call.origin.empty() ? "" : " of ",

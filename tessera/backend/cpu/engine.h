@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/backend/cpu/timeline.h"
@@ -59,6 +61,9 @@ class Engine {
     const Call* call = nullptr;
     std::vector<TensorView> inputs, outputs;
     std::span<std::byte> workspace;
+    // Of a kernel that needs a state; null for others.
+    const StatefulKernel* stateful = nullptr;
+    std::unique_ptr<KernelState> state;
     size_t host_call = 0;  // where its time is kept, for a call of PyTorch's kernel
   };
 

@@ -60,18 +60,24 @@ bool may_go_on(Tails tails, const KernelUse& use) {
   return tails == Tails::any || (tails == Tails::narrow && !reads_much(use));
 }
 
-class MappedKernel : public PreparedKernel {
+class MappedKernel : public StatefulKernel {
  public:
   MappedKernel(std::unique_ptr<const PreparedKernel> contraction, bool takes_tail,
                std::unique_ptr<const FusedProgram> program, size_t own_operands)
       : contraction_(std::move(contraction)),
+        stateful_(dynamic_cast<const StatefulKernel*>(contraction_.get())),
         tailed_(takes_tail ? dynamic_cast<const TailedKernel*>(contraction_.get()) : nullptr),
         program_(std::move(program)),
         own_operands_(own_operands) {}
 
   int64_t workspace_bytes() const override { return contraction_->workspace_bytes(); }
 
-  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
+  std::unique_ptr<KernelState> make_state() const override {
+    return stateful_ ? stateful_->make_state() : std::make_unique<KernelState>();
+  }
+
+  void run(KernelState& state, const KernelCall& call,
+           std::span<std::byte> workspace) const override {
     std::array<TensorView, FusedRow::most_operands> memory{call.outputs[0]};
     const auto more = call.inputs.subspan(own_operands_);
     std::copy(more.begin(), more.end(), memory.begin() + 1);
@@ -80,16 +86,21 @@ class MappedKernel : public PreparedKernel {
                                  call.attrs, call.pool, call.rng};
     if (tailed_) {
       const auto go_on = [&](const Box& box) { program_->run(box, operands, call.outputs); };
-      return tailed_->run_with_tail(contraction, workspace, Tail(go_on));
+      return tailed_->run_with_tail(state, contraction, workspace, Tail(go_on));
     }
-    contraction_->run(contraction, workspace);
+    if (stateful_) {
+      stateful_->run(state, contraction, workspace);
+    } else {
+      contraction_->run(contraction, workspace);
+    }
     call.pool.run(program_->pieces(),
                   [&](int64_t piece) { program_->run(piece, operands, call.outputs, nullptr); });
   }
 
  private:
   const std::unique_ptr<const PreparedKernel> contraction_;
-  const TailedKernel* const tailed_;  // the same, where it takes a tail
+  const StatefulKernel* const stateful_;  // the same, where it has a state
+  const TailedKernel* const tailed_;      // the same, where it takes a tail
   const std::unique_ptr<const FusedProgram> program_;
   const size_t own_operands_;
 };

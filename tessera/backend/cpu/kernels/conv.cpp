@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/backend/cpu/kernels/onednn.h"
+#include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
 
@@ -211,7 +212,7 @@ struct Piece {
 };
 
 // From images and weights to images: the convolution itself, and the gradient by its input.
-class ImagesToImages : public TailedKernel {
+class ImagesToImages : public StatefulKernel, public TailedKernel {
  public:
   struct Tensors {
     const KernelOperand &from, &weight, &to;
@@ -239,14 +240,29 @@ class ImagesToImages : public TailedKernel {
                 Direction::to_primitive),
         to_(lying(t.to_dims, t.to), t.to_desc, Direction::from_primitive),
         primitive_(description),
-        bias_(use.has_input(2) ? plain({t.to_dims[1]}) : memory::desc()) {}
+        has_bias_(use.has_input(2)),
+        bias_(has_bias_ ? plain({t.to_dims[1]}) : memory::desc()) {}
 
   int64_t workspace_bytes() const override {
     return channel_pieces_ * weight_.bytes() + pieces_ * one_piece_bytes();
   }
 
-  void run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
-                     const Tail& tail) const override {
+  std::unique_ptr<KernelState> make_state() const override {
+    auto state = std::make_unique<State>();
+    for (int64_t part = 0; part < channel_pieces_; ++part) state->weights.emplace_back(weight_);
+    state->pieces.reserve(static_cast<size_t>(pieces_));
+    for (int64_t piece = 0; piece < pieces_; ++piece) state->pieces.emplace_back(*this);
+    return state;
+  }
+
+  void run(KernelState& state, const KernelCall& call,
+           std::span<std::byte> workspace) const override {
+    run_with_tail(state, call, workspace, Tail{});
+  }
+
+  void run_with_tail(KernelState& kernel_state, const KernelCall& call,
+                     std::span<std::byte> workspace, const Tail& tail) const override {
+    const auto& state = static_cast<const State&>(kernel_state);
     const auto weight_at = [&](int64_t part) { return call.inputs[1].data + part * weight_step_; };
     const auto weight_room = [&](int64_t part) {
       return workspace.data() + part * weight_.bytes();
@@ -254,37 +270,57 @@ class ImagesToImages : public TailedKernel {
     if (weight_.bytes() > 0) {
       call.pool.run(channel_pieces_, [&](int64_t part) {
         const OneOmpThread one_thread;
-        weight_.convert(weight_at(part), weight_room(part));
+        state.weights[static_cast<size_t>(part)](weight_at(part), weight_room(part));
       });
     }
     call.pool.run(pieces_, [&](int64_t index) {
       const OneOmpThread one_thread;
       const Piece piece{index / channel_pieces_, index % channel_pieces_};
+      const PieceRun& run = state.pieces[static_cast<size_t>(index)];
       std::byte* room =
           workspace.data() + channel_pieces_ * weight_.bytes() + index * one_piece_bytes();
       std::byte* from = call.inputs[0].data + piece.images * from_step_;
       std::byte* to =
           call.outputs[0].data + piece.images * to_step_ + piece.channels * to_channel_step_;
       std::byte* to_room = room + from_.bytes();
-      from_.convert(from, room);
-      std::unordered_map<int, memory> arguments = {
-          {from_argument_, onednn_memory(from_.wanted(), from_.data(from, room))},
-          {DNNL_ARG_WEIGHTS,
-           onednn_memory(weight_.wanted(),
-                         weight_.data(weight_at(piece.channels), weight_room(piece.channels)))},
-          {to_argument_, onednn_memory(to_.wanted(), to_.data(to, to_room))}};
-      if (call.has_input(2)) {
+      std::byte* scratch = to_room + to_.bytes();
+      const std::byte* from_data = from_.data(from, room);
+      const std::byte* weight =
+          weight_.data(weight_at(piece.channels), weight_room(piece.channels));
+      const std::byte* to_data = to_.data(to, to_room);
+      run.from(from, room);
+      if (has_bias_) {
         const auto bias_step = static_cast<int64_t>(bias_.get_size());
-        arguments.emplace(DNNL_ARG_BIAS,
-                          onednn_memory(bias_, call.inputs[2].data + piece.channels * bias_step));
+        run.primitive(
+            {from_data, weight, to_data, call.inputs[2].data + piece.channels * bias_step},
+            scratch);
+      } else {
+        run.primitive({from_data, weight, to_data}, scratch);
       }
-      primitive_.run(std::move(arguments), to_room + to_.bytes());
-      to_.convert(to, to_room);
+      run.to(to, to_room);
       if (tail) tail(box_of(piece));
     });
   }
 
  private:
+  struct PieceRun {
+    explicit PieceRun(const ImagesToImages& kernel)
+        : from(kernel.from_), to(kernel.to_), primitive(kernel.primitive_run()) {}
+
+    OnednnConversion from, to;
+    OnednnRun primitive;
+  };
+  struct State : KernelState {
+    std::vector<OnednnConversion> weights;
+    std::vector<PieceRun> pieces;
+  };
+
+  OnednnRun primitive_run() const {
+    const OnednnRun::Argument from{from_argument_, from_.wanted()},
+        weight{DNNL_ARG_WEIGHTS, weight_.wanted()}, to{to_argument_, to_.wanted()};
+    if (has_bias_) return {primitive_, {from, weight, to, {DNNL_ARG_BIAS, bias_}}};
+    return {primitive_, {from, weight, to}};
+  }
   int64_t one_piece_bytes() const {
     return from_.bytes() + to_.bytes() + primitive_.scratch_bytes();
   }
@@ -307,11 +343,12 @@ class ImagesToImages : public TailedKernel {
   int64_t to_channel_step_, weight_step_;
   OnednnLayout from_, weight_, to_;
   OnednnPrimitive primitive_;
+  bool has_bias_;
   memory::desc bias_;
 };
 
 // From the images of both sides to the gradient of the weights.
-class WeightGrad : public PreparedKernel {
+class WeightGrad : public StatefulKernel {
  public:
   WeightGrad(const Problem& problem, const Sides& sides,
              const dnnl::convolution_backward_weights::primitive_desc& description)
@@ -332,8 +369,18 @@ class WeightGrad : public PreparedKernel {
     return channel_pieces_ * weight_.bytes() + pieces_ * one_piece_bytes();
   }
 
+  std::unique_ptr<KernelState> make_state() const override {
+    auto state = std::make_unique<State>();
+    for (int64_t part = 0; part < channel_pieces_; ++part) state->weights.emplace_back(weight_);
+    state->pieces.reserve(static_cast<size_t>(pieces_));
+    for (int64_t piece = 0; piece < pieces_; ++piece) state->pieces.emplace_back(*this);
+    return state;
+  }
+
   // The first images write where the sum will be, the others into room of their own.
-  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
+  void run(KernelState& kernel_state, const KernelCall& call,
+           std::span<std::byte> workspace) const override {
+    const auto& state = static_cast<const State&>(kernel_state);
     const auto result = [&](int64_t part) { return call.outputs[0].data + part * weight_step_; };
     const auto result_room = [&](int64_t part) {
       return workspace.data() + part * weight_.bytes();
@@ -351,22 +398,36 @@ class WeightGrad : public PreparedKernel {
       std::byte* grad =
           call.inputs[0].data + piece.images * grad_step_ + piece.channels * grad_channel_step_;
       std::byte* input = call.inputs[1].data + piece.images * input_step_;
-      grad_.convert(grad, grad_room);
-      input_.convert(input, input_room);
-      primitive_.run(
-          {{DNNL_ARG_DIFF_DST, onednn_memory(grad_.wanted(), grad_.data(grad, grad_room))},
-           {DNNL_ARG_SRC, onednn_memory(input_.wanted(), input_.data(input, input_room))},
-           {DNNL_ARG_DIFF_WEIGHTS, onednn_memory(weight_.wanted(), partial)}},
-          input_room + input_.bytes());
+      const PieceRun& run = state.pieces[static_cast<size_t>(index)];
+      run.grad(grad, grad_room);
+      run.input(input, input_room);
+      run.primitive({grad_.data(grad, grad_room), input_.data(input, input_room), partial},
+                    input_room + input_.bytes());
     });
     for (int64_t part = 0; part < channel_pieces_; ++part) {
       add_partials(call.pool, reinterpret_cast<float*>(sum(part)), room_of(part));
       const OneOmpThread one_thread;
-      weight_.convert(result(part), result_room(part));
+      state.weights[static_cast<size_t>(part)](result(part), result_room(part));
     }
   }
 
  private:
+  struct PieceRun {
+    explicit PieceRun(const WeightGrad& kernel)
+        : grad(kernel.grad_),
+          input(kernel.input_),
+          primitive(kernel.primitive_, {{DNNL_ARG_DIFF_DST, kernel.grad_.wanted()},
+                                        {DNNL_ARG_SRC, kernel.input_.wanted()},
+                                        {DNNL_ARG_DIFF_WEIGHTS, kernel.weight_.wanted()}}) {}
+
+    OnednnConversion grad, input;
+    OnednnRun primitive;
+  };
+  struct State : KernelState {
+    std::vector<OnednnConversion> weights;
+    std::vector<PieceRun> pieces;
+  };
+
   int64_t one_piece_bytes() const {
     return aligned_bytes(weight_.wanted()) + grad_.bytes() + input_.bytes() +
            primitive_.scratch_bytes();

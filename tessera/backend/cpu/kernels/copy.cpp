@@ -6,6 +6,7 @@
 
 #include "tessera/backend/cpu/kernels/gemm_pack.h"
 #include "tessera/base/cpu_level.h"
+#include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
 namespace tessera::cpu {
@@ -94,7 +95,7 @@ class TransposingCopy : public PreparedKernel {
 
 void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool) {
   if (!from.contiguous()) {
-    const Strides strides = contiguous_strides(from.sizes);
+    const ScratchShape strides = scratch_strides(from.sizes);
     kernels::copy(from, {to, from.dtype, from.sizes, strides}, pool);
     return;
   }
@@ -105,7 +106,7 @@ void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool) {
 }
 
 void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& pool) {
-  const Strides strides = contiguous_strides(to.sizes);
+  const ScratchShape strides = scratch_strides(to.sizes);
   // Views have no constness; a copy does not write where it reads.
   kernels::copy({const_cast<std::byte*>(from), to.dtype, to.sizes, strides}, to, pool);
 }

@@ -54,6 +54,9 @@ struct Conv2d {
   }
 };
 
+// What an entry computes.
+enum class Sought { output, input_grad, weight_grad };
+
 // Where the row's operands are: the convolution's input, weight and output.
 struct Roles {
   size_t input, weight, output;  // places among operands and then results
@@ -64,15 +67,21 @@ const KernelOperand& operand(const KernelUse& use, size_t i) {
   return i < use.inputs.size() ? use.inputs[i] : use.outputs[i - use.inputs.size()];
 }
 
-Roles roles_of(const KernelUse& use) {
+Roles roles_of(const KernelUse& use, Sought sought) {
   const size_t result = use.inputs.size();
-  if (use.op.name == "conv") return {0, 1, result, use.has_input(2)};
-  if (use.op.name == "conv_input_grad") return {result, 1, 0};
-  return {1, result, 0};
+  switch (sought) {
+    case Sought::output:
+      return {0, 1, result, use.has_input(2)};
+    case Sought::input_grad:
+      return {result, 1, 0};
+    case Sought::weight_grad:
+      return {1, result, 0};
+  }
+  return {};
 }
 
-Conv2d conv_of(const KernelUse& use) {
-  const Roles roles = roles_of(use);
+Conv2d conv_of(const KernelUse& use, Sought sought) {
+  const Roles roles = roles_of(use, sought);
   return {use.attrs, operand(use, roles.input).geometry.shape,
           operand(use, roles.weight).geometry.shape, operand(use, roles.output).geometry.shape};
 }
@@ -87,9 +96,10 @@ bool has_small_kernel(const Shape& weight) {
   return weight.size() == 4 && weight[2] <= most_kernel && weight[3] <= most_kernel;
 }
 
+template <Sought sought>
 bool batch8_applies(const KernelUse& use) {
   if (!has_avx2() || !has_plain_window(use.attrs)) return false;
-  const Roles roles = roles_of(use);
+  const Roles roles = roles_of(use, sought);
   return is_batch8(operand(use, roles.input), 4) && is_batch8(operand(use, roles.output), 4) &&
          is_plain_dense(operand(use, roles.weight)) &&
          has_small_kernel(operand(use, roles.weight).geometry.shape) &&
@@ -97,9 +107,10 @@ bool batch8_applies(const KernelUse& use) {
 }
 
 // Where one vector is eight pixels of a row. oneDNN is as good with more channels.
+template <Sought sought>
 bool few_channels_applies(const KernelUse& use) {
   if (!has_avx2() || !has_plain_window(use.attrs)) return false;
-  const Roles roles = roles_of(use);
+  const Roles roles = roles_of(use, sought);
   for (const size_t i : {roles.input, roles.weight, roles.output}) {
     const KernelOperand& one = operand(use, i);
     if (one.geometry.shape.size() != 4 || !is_plain_dense(one)) return false;
@@ -107,7 +118,7 @@ bool few_channels_applies(const KernelUse& use) {
   }
   const Shape& weight = operand(use, roles.weight).geometry.shape;
   if (!has_small_kernel(weight) || (roles.bias && !is_plain_dense(use.inputs[2]))) return false;
-  const Conv2d conv = conv_of(use);
+  const Conv2d conv = conv_of(use, sought);
   return conv.stride == std::array<int64_t, 2>{1, 1} && conv.in * conv.out <= 128 &&
          std::min(conv.in, conv.out) <= 8;
 }
@@ -122,9 +133,10 @@ bool is_better_than_others(const Conv2d& conv) {
          bytes <= most_bytes;
 }
 
+template <Sought sought>
 std::vector<Layout> wants(const KernelUse& use) {
   if (!has_avx2() || !has_plain_window(use.attrs)) return {};
-  const Roles roles = roles_of(use);
+  const Roles roles = roles_of(use, sought);
   for (const size_t i : {roles.input, roles.weight, roles.output}) {
     if (operand(use, i).geometry.shape.size() != 4 || operand(use, i).dtype != DType::f32) {
       return {};
@@ -135,14 +147,14 @@ std::vector<Layout> wants(const KernelUse& use) {
   if (roles.bias && !is_plain_dense(use.inputs[2])) return {};
   if (!fits(batch_layout, operand(use, roles.input).geometry.shape)) return {};
   if (numel(operand(use, roles.output).geometry.shape) == 0) return {};
-  if (!is_better_than_others(conv_of(use))) return {};
+  if (!is_better_than_others(conv_of(use, sought))) return {};
   std::vector<Layout> layouts(use.inputs.size() + use.outputs.size(), plain_layout);
   layouts[roles.input] = layouts[roles.output] = batch_layout;
   return layouts;
 }
 
 std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
-  const Conv2d conv = conv_of(use);
+  const Conv2d conv = conv_of(use, Sought::output);
   WindowSums sums;
   sums.y = conv.forward_axis(0);
   sums.x = conv.forward_axis(1);
@@ -156,7 +168,7 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
 }
 
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
-  const Conv2d conv = conv_of(use);
+  const Conv2d conv = conv_of(use, Sought::input_grad);
   WindowSums sums;
   sums.y = conv.backward_axis(0);
   sums.x = conv.backward_axis(1);
@@ -327,20 +339,22 @@ class WindowGradKernel : public PreparedKernel {
 };
 
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
-  return std::make_unique<WindowGradKernel>(conv_of(use));
+  return std::make_unique<WindowGradKernel>(conv_of(use, Sought::weight_grad));
 }
 
 }  // namespace
 
 std::vector<KernelEntry> few_channels_conv_entries() {
+  // clang-format off
   return {
-      {"conv", "batch8", batch8_applies, prepare_forward, wants},
-      {"conv_input_grad", "batch8", batch8_applies, prepare_input_grad, wants},
-      {"conv_weight_grad", "batch8", batch8_applies, prepare_weight_grad, wants},
-      {"conv", "few_channels", few_channels_applies, prepare_forward},
-      {"conv_input_grad", "few_channels", few_channels_applies, prepare_input_grad},
-      {"conv_weight_grad", "few_channels", few_channels_applies, prepare_weight_grad},
+      {"conv", "batch8", batch8_applies<Sought::output>, prepare_forward, wants<Sought::output>},
+      {"conv_input_grad", "batch8", batch8_applies<Sought::input_grad>, prepare_input_grad, wants<Sought::input_grad>},
+      {"conv_weight_grad", "batch8", batch8_applies<Sought::weight_grad>, prepare_weight_grad, wants<Sought::weight_grad>},
+      {"conv", "few_channels", few_channels_applies<Sought::output>, prepare_forward},
+      {"conv_input_grad", "few_channels", few_channels_applies<Sought::input_grad>, prepare_input_grad},
+      {"conv_weight_grad", "few_channels", few_channels_applies<Sought::weight_grad>, prepare_weight_grad},
   };
+  // clang-format on
 }
 
 }  // namespace tessera::cpu

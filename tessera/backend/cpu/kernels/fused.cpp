@@ -28,14 +28,12 @@ class FusedKernel : public PreparedKernel {
   const std::unique_ptr<const FusedProgram> program_;
 };
 
-std::unique_ptr<FusedProgram> program_for(const KernelUse& use) {
-  return FusedProgram::make(parse_body(use.attrs.text("body")), use);
+bool applies(const KernelUse& use) {
+  return FusedProgram::fits(parse_body(use.attrs.text("body")), use);
 }
 
-bool applies(const KernelUse& use) { return program_for(use) != nullptr; }
-
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
-  auto program = program_for(use);
+  auto program = FusedProgram::make(parse_body(use.attrs.text("body")), use);
   TESSERA_INVARIANT(program, "a fused body that applied has no code");
   return std::make_unique<FusedKernel>(std::move(program));
 }

@@ -125,10 +125,22 @@ std::unique_ptr<FusedProgram> FusedProgram::make_for_boxes(Body body, const Kern
   return make(std::move(body), use, false);
 }
 
-std::unique_ptr<FusedProgram> FusedProgram::make(Body body, const KernelUse& use, bool merged) {
-  if (!has_avx2() || use.inputs.empty() || !has_code(body, use)) return nullptr;
+bool FusedProgram::fits(const Body& body, const KernelUse& use) {
+  return space_for(body, use, true).has_value();
+}
+
+// None where the body cannot run in it.
+std::optional<FusedSpace> FusedProgram::space_for(const Body& body, const KernelUse& use,
+                                                  bool merged) {
+  if (!has_avx2() || use.inputs.empty() || !has_code(body, use)) return std::nullopt;
   auto space = fused_space(body, use, merged);
-  if (!space || !has_room(body, *space) || !has_streams(*space)) return nullptr;
+  if (!space || !has_room(body, *space) || !has_streams(*space)) return std::nullopt;
+  return space;
+}
+
+std::unique_ptr<FusedProgram> FusedProgram::make(Body body, const KernelUse& use, bool merged) {
+  auto space = space_for(body, use, merged);
+  if (!space) return nullptr;
   return std::unique_ptr<FusedProgram>(new FusedProgram(std::move(body), *std::move(space)));
 }
 

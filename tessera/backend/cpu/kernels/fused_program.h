@@ -15,6 +15,8 @@ namespace tessera::cpu {
 
 class FusedProgram {
  public:
+  // Whether code can be made for it; makes none.
+  static bool fits(const Body& body, const KernelUse& use);
   // Null where no code can be made for it.
   static std::unique_ptr<FusedProgram> make(Body body, const KernelUse& use);
   // For run() on boxes: no sums.
@@ -40,6 +42,7 @@ class FusedProgram {
  private:
   FusedProgram(Body body, FusedSpace space);
 
+  static std::optional<FusedSpace> space_for(const Body& body, const KernelUse& use, bool merged);
   static std::unique_ptr<FusedProgram> make(Body body, const KernelUse& use, bool merged);
   void cut();
   bool folds_rows() const;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tessera/backend/cpu/kernels/fused_program.h"
+#include "tessera/backend/cpu/kernels/run_kernel_for_test.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/base/cpu_level.h"
@@ -135,17 +136,13 @@ struct Trial {
   }
 
   static void run(const PreparedKernel& kernel, std::vector<Tensor>& inputs,
-                  std::vector<Tensor>& outputs, const Attrs& attrs, int threads) {
+                  std::vector<Tensor>& outputs, const Attrs& attrs, int threads,
+                  void (*runs)(const PreparedKernel&, const KernelCall&) = run_kernel) {
     ThreadPool pool(threads);
     std::vector<TensorView> in, out;
     for (Tensor& tensor : inputs) in.push_back(tensor.view());
     for (Tensor& tensor : outputs) out.push_back(tensor.view());
-    const Memory workspace(kernel.workspace_bytes());
-    if (workspace.bytes() > 0) {
-      std::memset(workspace.data(), 0xff, static_cast<size_t>(workspace.bytes()));
-    }
-    kernel.run({in, out, attrs, pool, {}},
-               {workspace.data(), static_cast<size_t>(workspace.bytes())});
+    runs(kernel, {in, out, attrs, pool, {}});
   }
 
   std::vector<Tensor> expected() const {
@@ -178,7 +175,7 @@ struct Trial {
     const Attrs own = attrs();
     const KernelChoice choice = choose_kernel({row(), own, uses_in, uses_out});
     if (choice.name != "generated") return choice.name;
-    run(*choice.kernel, in, out, own, threads);
+    run(*choice.kernel, in, out, own, threads, run_kernel_often);
     results.clear();
     for (size_t i = 0; i < out.size(); ++i) {
       results.push_back(out[i].layout.plain() ? out[i] : from_layout(out[i], types[i].shape));

@@ -212,12 +212,19 @@ class NarrowWeightGrad : public PreparedKernel {
 
 // Which operand is what; the weight's gradient stands where the weight does.
 struct Roles {
-  const KernelOperand *wide, *narrow, *weight;
+  const KernelOperand *wide, *narrow, *weight, *bias = nullptr;
 };
 
-Roles roles_of(const KernelUse& use) {
-  if (use.op.name == "conv") return {&use.inputs[0], &use.outputs[0], &use.inputs[1]};
-  if (use.op.name == "conv_input_grad") return {&use.outputs[0], &use.inputs[0], &use.inputs[1]};
+using FindRoles = Roles (*)(const KernelUse&);
+
+Roles roles_of_conv(const KernelUse& use) {
+  return {&use.inputs[0], &use.outputs[0], &use.inputs[1],
+          use.has_input(2) ? &use.inputs[2] : nullptr};
+}
+Roles roles_of_input_grad(const KernelUse& use) {
+  return {&use.outputs[0], &use.inputs[0], &use.inputs[1]};
+}
+Roles roles_of_weight_grad(const KernelUse& use) {
   return {&use.inputs[1], &use.inputs[0], &use.outputs[0]};
 }
 
@@ -231,29 +238,30 @@ bool is_dense(const KernelOperand& x, const Layout& layout, size_t rank) {
 }
 
 // Whatever the layouts.
-bool is_narrow(const KernelUse& use) {
-  const Roles roles = roles_of(use);
+bool is_narrow(const KernelUse& use, const Roles& roles) {
   const Shape weight = roles.weight->geometry.shape;
   return has_avx2() && weight.size() == 4 && is_dense(*roles.weight, {}, 4) &&
          numel(roles.narrow->geometry.shape) > 0 && weight[2] == 1 && weight[3] == 1 &&
          weight[0] <= most_narrow && weight[0] % lanes != 0 && weight[1] % lanes == 0 &&
          all_are(use.attrs.integers("stride"), 1) && all_are(use.attrs.integers("padding"), 0) &&
-         use.attrs.integer("groups") == 1 &&
-         (use.op.name != "conv" || !use.has_input(2) || is_dense(use.inputs[2], {}, 1));
+         use.attrs.integer("groups") == 1 && (!roles.bias || is_dense(*roles.bias, {}, 1));
 }
 
+template <FindRoles roles_of>
 bool applies(const KernelUse& use) {
-  if (!is_narrow(use)) return false;
   const Roles roles = roles_of(use);
-  return is_dense(*roles.wide, channels_layout, 5) && is_dense(*roles.narrow, {}, 4);
+  return is_narrow(use, roles) && is_dense(*roles.wide, channels_layout, 5) &&
+         is_dense(*roles.narrow, {}, 4);
 }
 
+template <FindRoles roles_of>
 std::vector<Layout> wants(const KernelUse& use) {
   // Small images are better left to the kernels that keep all of their layers plain.
   constexpr int64_t fewest_places = 64;
   const Roles roles = roles_of(use);
   const Shape& narrow = roles.narrow->geometry.shape;
-  if (!is_narrow(use) || narrow.size() != 4 || narrow[2] * narrow[3] < fewest_places) return {};
+  if (!is_narrow(use, roles) || narrow.size() != 4) return {};
+  if (narrow[2] * narrow[3] < fewest_places) return {};
   if (roles.wide->dtype != DType::f32 || !is_dense(*roles.narrow, {}, 4)) return {};
   std::vector<Layout> layouts;
   for (const auto operands : {use.inputs, use.outputs}) {
@@ -264,24 +272,28 @@ std::vector<Layout> wants(const KernelUse& use) {
   return layouts;
 }
 
-Problem problem_of(const KernelUse& use) {
-  const Roles roles = roles_of(use);
+Problem problem_of(const Roles& roles) {
   const Shape& narrow = roles.narrow->geometry.shape;
   return {narrow[0], roles.weight->geometry.shape[1] / lanes, narrow[1], narrow[2] * narrow[3]};
 }
 
-template <typename Kernel>
+template <typename Kernel, FindRoles roles_of>
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
-  return std::make_unique<Kernel>(problem_of(use));
+  return std::make_unique<Kernel>(problem_of(roles_of(use)));
+}
+
+template <typename Kernel, FindRoles roles_of>
+constexpr KernelEntry entry(std::string_view op) {
+  return {op, "narrow", applies<roles_of>, prepare<Kernel, roles_of>, wants<roles_of>};
 }
 
 }  // namespace
 
 std::span<const KernelEntry> narrow_conv_entries() {
   static constexpr KernelEntry entries[] = {
-      {"conv", "narrow", applies, prepare<NarrowConv>, wants},
-      {"conv_input_grad", "narrow", applies, prepare<NarrowInputGrad>, wants},
-      {"conv_weight_grad", "narrow", applies, prepare<NarrowWeightGrad>, wants},
+      entry<NarrowConv, roles_of_conv>("conv"),
+      entry<NarrowInputGrad, roles_of_input_grad>("conv_input_grad"),
+      entry<NarrowWeightGrad, roles_of_weight_grad>("conv_weight_grad"),
   };
   return entries;
 }

@@ -7,11 +7,12 @@
 
 #include <omp.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <dnnl.hpp>
+#include <initializer_list>
 #include <optional>
-#include <unordered_map>
 
 namespace tessera::cpu {
 
@@ -33,7 +34,6 @@ class OneOmpThread {
 
 const dnnl::engine& onednn_engine();
 dnnl::primitive_attr onednn_attributes();  // scratch memory is ours
-dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const std::byte* data);
 int64_t aligned_bytes(const dnnl::memory::desc& desc);
 
 // A primitive and the scratch memory it wants.
@@ -44,11 +44,37 @@ class OnednnPrimitive {
       : primitive_(description.get()), scratch_(description.scratchpad_desc()) {}
 
   int64_t scratch_bytes() const { return aligned_bytes(scratch_); }
-  void run(std::unordered_map<int, dnnl::memory> arguments, std::byte* scratch) const;
 
  private:
+  friend class OnednnRun;
+
   dnnl::primitive primitive_;
   dnnl::memory::desc scratch_;
+};
+
+// What it takes to run a primitive again and again: its arguments as objects of oneDNN, made once,
+// and told before every run where they lie. For one thread at a time; must not outlive the
+// primitive.
+class OnednnRun {
+ public:
+  struct Argument {
+    int name;  // DNNL_ARG_...
+    const dnnl::memory::desc& desc;
+  };
+
+  OnednnRun(const OnednnPrimitive& primitive, std::initializer_list<Argument> arguments);
+
+  // `data` in the order of the arguments.
+  void operator()(std::initializer_list<const std::byte*> data, std::byte* scratch) const;
+
+ private:
+  static constexpr size_t most_arguments = 5;
+
+  const OnednnPrimitive& primitive_;
+  dnnl::stream stream_;
+  size_t count_;  // with the scratch memory
+  std::array<dnnl::memory, most_arguments> memory_;
+  std::array<dnnl_exec_arg_t, most_arguments> arguments_;
 };
 
 // A tensor in the layout it comes in and in the one a primitive wants.
@@ -63,13 +89,26 @@ class OnednnLayout {
   int64_t bytes() const;
   // Where the primitive finds (or leaves) the tensor.
   std::byte* data(std::byte* plain, std::byte* room) const { return reorder_ ? room : plain; }
-  // Converts between the two; nothing where both are the same.
-  void convert(std::byte* plain, std::byte* room) const;
 
  private:
+  friend class OnednnConversion;
+
   dnnl::memory::desc plain_, wanted_;
   Direction direction_;
   std::optional<OnednnPrimitive> reorder_;
+};
+
+// Converts a tensor between the two, as an OnednnRun runs a primitive; nothing where both are the
+// same.
+class OnednnConversion {
+ public:
+  explicit OnednnConversion(const OnednnLayout& layout);
+
+  void operator()(std::byte* plain, std::byte* room) const;
+
+ private:
+  const OnednnLayout& layout_;
+  std::optional<OnednnRun> run_;
 };
 
 }  // namespace tessera::cpu

@@ -1,21 +1,20 @@
-// A contraction's kernel that can hand out its result box by box, each while it still lies in the
-// cache of the thread that made it.
+// The second face of a contraction's kernel that can hand out its result box by box, each while it
+// still lies in the cache of the thread that made it.
 #pragma once
 
-#include "tessera/backend/cpu/kernels/prepared_kernel.h"
+#include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/kernels/tail.h"
 
 namespace tessera::cpu {
 
-class TailedKernel : public PreparedKernel {
+class TailedKernel {
  public:
-  // Boxes are counted in the physical dimensions of the result.
-  virtual void run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
-                             const Tail& tail) const = 0;
+  virtual ~TailedKernel() = default;
 
-  void run(const KernelCall& call, std::span<std::byte> workspace) const final {
-    run_with_tail(call, workspace, Tail{});
-  }
+  // Boxes are counted in the physical dimensions of the result. `state` is the kernel's own where
+  // it is a StatefulKernel, and not looked at otherwise.
+  virtual void run_with_tail(KernelState& state, const KernelCall& call,
+                             std::span<std::byte> workspace, const Tail& tail) const = 0;
 };
 
 }  // namespace tessera::cpu

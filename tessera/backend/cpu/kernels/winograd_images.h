@@ -14,7 +14,7 @@
 
 namespace tessera::cpu {
 
-class WinogradImages : public TailedKernel {
+class WinogradImages : public PreparedKernel, public TailedKernel {
  public:
   enum class Direction { forward, input_grad };
 
@@ -23,8 +23,15 @@ class WinogradImages : public TailedKernel {
 
   int64_t workspace_bytes() const override;
   // inputs: images, weights [O/8, I/8, 3, 3, 8 of I, 8 of O] as the row has them, bias?
+  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
+    run_with_tail(call, workspace, Tail{});
+  }
+  void run_with_tail(KernelState&, const KernelCall& call, std::span<std::byte> workspace,
+                     const Tail& tail) const override {
+    run_with_tail(call, workspace, tail);
+  }
   void run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
-                     const Tail& tail) const override;
+                     const Tail& tail) const;
 
  private:
   struct Operands;

@@ -135,6 +135,13 @@ bool FusionGroups::may_merge(size_t a, size_t b) const {
 
 // Whether there is a way from one group to another through a third.
 bool FusionGroups::reaches(size_t from, size_t to) const {
+  // The last step of the way is something that `to` reads from a third.
+  const auto& reads = groups_[to].reads;
+  const bool reads_of_others = std::any_of(reads.begin(), reads.end(), [&](ValueId read) {
+    const NodeId maker = graph_.value(read).producer;
+    return maker.valid() && group_of(maker) != from && group_of(maker) != to;
+  });
+  if (!reads_of_others) return false;
   std::vector<bool> seen(groups_.size());
   std::vector<size_t> left = {from};
   const int32_t last = groups_[to].nodes.back().index;
@@ -212,6 +219,18 @@ void FusionGroups::find_group_readers() {
   }
 }
 
+// Of a fused group.
+void FusionGroups::set_reads(size_t group, std::vector<ValueId> reads) {
+  for (const ValueId read : groups_[group].reads) {
+    std::erase(group_readers_[static_cast<size_t>(read.index)], group);
+  }
+  for (const ValueId read : reads) {
+    auto& readers = group_readers_[static_cast<size_t>(read.index)];
+    readers.insert(std::lower_bound(readers.begin(), readers.end(), group), group);
+  }
+  groups_[group].reads = std::move(reads);
+}
+
 bool FusionGroups::read_outside(size_t group, ValueId value) const {
   const NodeId maker = graph_.value(value).producer;
   if (group_of(maker) != group) return false;  // borrowed
@@ -256,9 +275,7 @@ void FusionGroups::recompute() {
     for (const NodeId id : std::vector<NodeId>(groups_[i].nodes)) {
       if (member(id).sum || !try_recompute(i, id)) continue;
       // The group itself may now read less.
-      find_group_readers();
-      groups_[i].reads = outside_reads(groups_[i], needed_nodes(i));
-      find_group_readers();
+      set_reads(i, outside_reads(groups_[i], needed_nodes(i)));
     }
   }
 }
@@ -308,7 +325,10 @@ bool FusionGroups::try_recompute(size_t group, NodeId id) {
     if (after.reads.size() > most_operands) return false;
     if (after.nodes.size() + after.borrowed.size() > most_steps) return false;
   }
-  for (size_t i = 0; i < readers.size(); ++i) groups_[readers[i]] = std::move(grown[i]);
+  for (size_t i = 0; i < readers.size(); ++i) {
+    groups_[readers[i]].borrowed = std::move(grown[i].borrowed);
+    set_reads(readers[i], std::move(grown[i].reads));
+  }
   return true;
 }
 

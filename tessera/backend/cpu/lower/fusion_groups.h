@@ -64,6 +64,7 @@ class FusionGroups {
   // What some of its nodes read that it does not make.
   std::vector<ValueId> outside_reads(const FusionGroup& group, std::span<const NodeId> nodes) const;
   void find_group_readers();
+  void set_reads(size_t group, std::vector<ValueId> reads);
 
   const Graph& graph_;
   std::vector<std::optional<FusionMember>> members_;  // by node
@@ -72,7 +73,7 @@ class FusionGroups {
   std::vector<int32_t> earliest_;
   std::vector<FusionGroup> groups_;
   std::vector<std::vector<NodeId>> node_readers_;   // by value
-  std::vector<std::vector<size_t>> group_readers_;  // by value, when groups are settled
+  std::vector<std::vector<size_t>> group_readers_;  // by value, in order, when groups are settled
   std::vector<bool> kept_;                          // by value: outputs and states
 };
 

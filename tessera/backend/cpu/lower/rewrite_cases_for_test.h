@@ -4,11 +4,10 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tessera/base/text_files_for_test.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
@@ -19,20 +18,6 @@ struct RewriteCase {
   std::string name;  // the first line
   Graph before, after;
 };
-
-inline std::vector<std::string> split_at_lines(const std::string& text,
-                                               const std::string& separator) {
-  std::vector<std::string> parts(1);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += line + '\n';
-    }
-  }
-  return parts;
-}
 
 inline Graph read_graph_text(const std::string& text) {
   Graph graph = parse(text);
@@ -47,10 +32,8 @@ inline Graph read_graph_text(const std::string& text) {
 inline std::vector<RewriteCase> rewrite_cases(const std::string& file) {
   const auto path =
       std::filesystem::path(TESSERA_SOURCE_DIR) / "tessera/backend/cpu/lower/testdata" / file;
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
   std::vector<RewriteCase> cases;
-  for (const std::string& one : split_at_lines(text.str(), "// ====")) {
+  for (const std::string& one : split_at_lines(text_of(path), "// ====")) {
     const auto parts = split_at_lines(one, "// ----");
     cases.push_back(
         {one.substr(0, one.find('\n')), read_graph_text(parts[0]), read_graph_text(parts.back())});
