@@ -17,18 +17,22 @@ struct Table {
 
   Table() {
     // An explicit list: self-registering rows of a static library are silently left out by linkers.
-    for (const auto family :
-         {families::elementwise(),    families::activation(), families::reduce(),
-          families::scan(),           families::matmul(),     families::conv(),
-          families::norm(),           families::rnn(),        families::ctc(),
-          families::pool(),           families::resample(),   families::index(),
-          families::view(),           families::rearrange(),  families::random(),
-          families::loss(),           families::nll_loss(),   families::optimizer(),
-          families::special(),        families::order(),      families::patches(),
-          families::window(),         families::distance(),   families::margin_loss(),
-          families::embedding_bag(),  families::quantize(),   families::random_forms(),
-          families::tensor_product(), families::fused(),      families::host(),
-          families::cross_entropy(), families::contraction_map()}) {
+    for (const auto family : {families::elementwise(),   families::activation(),
+                              families::reduce(),        families::scan(),
+                              families::matmul(),        families::conv(),
+                              families::norm(),          families::rnn(),
+                              families::ctc(),           families::pool(),
+                              families::resample(),      families::index(),
+                              families::view(),          families::rearrange(),
+                              families::random(),        families::loss(),
+                              families::nll_loss(),      families::optimizer(),
+                              families::special(),       families::order(),
+                              families::patches(),       families::window(),
+                              families::distance(),      families::margin_loss(),
+                              families::embedding_bag(), families::quantize(),
+                              families::random_forms(),  families::tensor_product(),
+                              families::fused(),         families::host(),
+                              families::cross_entropy(), families::contraction_map()}) {
       for (const OpDef& row : family) add(row);
     }
   }

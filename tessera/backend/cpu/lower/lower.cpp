@@ -4,8 +4,8 @@
 
 #include "tessera/backend/cpu/lower/aliases.h"
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
-#include "tessera/backend/cpu/lower/fuse_losses.h"
 #include "tessera/backend/cpu/lower/fuse_epilogues.h"
+#include "tessera/backend/cpu/lower/fuse_losses.h"
 #include "tessera/backend/cpu/lower/fuse_updates.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
