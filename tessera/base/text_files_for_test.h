@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-inline std::string text_of(const std::filesystem::path& file) {
+inline std::string text_of_file(const std::filesystem::path& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   return text.str();

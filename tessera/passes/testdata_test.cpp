@@ -36,7 +36,7 @@ class Testdata : public testing::TestWithParam<std::string> {};
 
 TEST_P(Testdata, BecomesWhatIsExpected) {
   const auto passes = passes_for(GetParam());
-  const auto cases = split_at_lines(text_of(folder / (GetParam() + ".ir")), "// ====");
+  const auto cases = split_at_lines(text_of_file(folder / (GetParam() + ".ir")), "// ====");
   for (const auto& text : cases) {
     const std::string title = text.substr(0, text.find('\n'));
     const auto parts = split_at_lines(text, "// ----");

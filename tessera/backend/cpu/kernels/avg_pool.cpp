@@ -265,16 +265,16 @@ kernels::AverageWindows spans_of(const KernelUse& use, const ImagePlanes& from,
                                  const ImagePlanes& to) {
   const Shape field = {from.height, from.width}, places = {to.height, to.width};
   if (!use.attrs.has("kernel_size")) return kernels::adaptive_windows(field, places);
-  const auto both = [&](std::string_view name, const std::vector<int64_t>& missing) {
-    std::vector<int64_t> values = use.attrs.integers(name);
-    if (values.empty()) values = missing;
+  const auto both = [&](std::string_view name, std::span<const int64_t> missing) {
+    ScratchShape values = scratch_copy(use.attrs.integers(name));
+    if (values.empty()) values = scratch_copy(missing);
     values.resize(2, values[0]);
     return values;
   };
   kernels::PoolParams params;
   params.kernel = both("kernel_size", {});
   params.stride = both("stride", params.kernel);  // PyTorch's default
-  params.padding = both("padding", {0});
+  params.padding = both("padding", std::array<int64_t, 1>{0});
   auto windows = kernels::average_windows(params, field, places);
   windows.count_padding = use.attrs.flag("count_include_pad");
   if (use.attrs.has("divisor_override")) {

@@ -33,7 +33,7 @@ inline std::vector<RewriteCase> rewrite_cases(const std::string& file) {
   const auto path =
       std::filesystem::path(TESSERA_SOURCE_DIR) / "tessera/backend/cpu/lower/testdata" / file;
   std::vector<RewriteCase> cases;
-  for (const std::string& one : split_at_lines(text_of(path), "// ====")) {
+  for (const std::string& one : split_at_lines(text_of_file(path), "// ====")) {
     const auto parts = split_at_lines(one, "// ----");
     cases.push_back(
         {one.substr(0, one.find('\n')), read_graph_text(parts[0]), read_graph_text(parts.back())});
