@@ -186,9 +186,10 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   }
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };
-  executable_ = tessera::compile(std::move(captured.graph), compile_options);
+  auto executable = tessera::compile(std::move(captured.graph), compile_options);
+  export_graph(executable->graph());
+  executable_ = std::move(executable);
   progress(100);
-  export_graph(executable_->graph());
 
   weights_ = std::move(captured.states);
   outputs_ = std::move(captured.outputs);

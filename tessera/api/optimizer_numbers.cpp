@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, double>> named_numbers(const Optimizer& optim
     };
     if (program.groups[g].op == "sgd") {
       // PopTorch has several forms of SGD, told apart by a digit.
-      const char form = program.groups[g].velocity ? '1' : '0';
+      const char form = program.groups[g].velocity ? '2' : '0';
       add(fmt::format("scaledLearningRate{}", form), rate);
       add(fmt::format("weightDecayScaleFactor{}", form), 1 - rate * decay);
     } else {

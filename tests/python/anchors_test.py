@@ -2,6 +2,9 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
 
 import poptorch
 import pytest
@@ -319,3 +322,24 @@ def test_the_graph_is_written_to_a_file(tmp_path, monkeypatch):
         monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(path))
         poptorch.inferenceModel(Model().eval()).compile(data(4)[0])
         assert path.read_text().startswith(start)
+    monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", "/proc/no/such/folder/step.ir")
+    executor = poptorch.inferenceModel(Model().eval())
+    with pytest.raises(poptorch.Error, match="POPTORCH_EXPORT_PROTO_FILE"):
+        executor.compile(data(4)[0])
+    assert not executor.isCompiled()
+
+
+@pytest.mark.spec("7 POPTORCH_MAX_GRAPH_LEN")
+@pytest.mark.parametrize("lines,whole", [("2", False), ("0", True)])
+def test_the_log_shows_the_end_of_the_graph(lines, whole):
+    code = "import torch, poptorch; poptorch.inferenceModel(torch.nn.ReLU()).compile(torch.ones(2))"
+    environment = {"POPTORCH_LOG_LEVEL": "TRACE", "POPTORCH_MAX_GRAPH_LEN": lines}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert 'output "0"' in done.stderr
+    assert ('graph "inference"' in done.stderr) == whole
