@@ -20,8 +20,8 @@ def _bincount(
     """Counts of 0 to minlength - 1; others are not counted, for there is no place for them."""
     if minlength < 1:
         raise poptorch_core.Error(
-            "bincount needs minlength, the number of bins: the largest value is only known when the "
-            "program runs"
+            "bincount needs minlength, the number of bins: the largest value is only known when "
+            "the program runs"
         )
     counted = torch.ones_like(input) if weights is None else weights
     known = (input >= 0) & (input < minlength)
