@@ -10,7 +10,7 @@ optimiser update) without Python in between:
 
 from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
-from . import _impl, _logging  # noqa: F401
+from . import _impl, _logging, _process, _results  # noqa: F401
 from . import enums, ops, optim, options, poptorch_core, profiling, testing
 from ._annotations import Attribute, BeginBlock, Block, BlockFunction, NameScope, nop
 from ._annotations import recomputationCheckpoint, removeBlocks, serializedMatMul
@@ -18,6 +18,10 @@ from ._annotations import set_available_memory
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import createPoptorchError
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
+from ._hooks import registerPostCompileHook, registerPreCompileHook
+from ._module_repr import module_repr, print
+from ._structure import ICustomArgParser, registerCustomArgParser
+from ._tensor_ids import accessAttributes, getIpuTensorId
 from ._logging import logger, setLogLevel
 from .data_loader import DataLoader
 from .enums import (
@@ -37,7 +41,7 @@ from .enums import (
     SyncPattern,
     VariableRetrievalMode,
 )
-from .ops import identity_loss, isRunningOnIpu
+from .ops import identity_loss, ipuHardwareIsAvailable, ipuHardwareVersion, isRunningOnIpu
 from .options import (
     Options,
     ParallelPhasedExecution,
@@ -68,6 +72,7 @@ __all__ = [
     "DataLoaderMode",
     "Error",
     "HalfFloatCastingBehavior",
+    "ICustomArgParser",
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
@@ -90,19 +95,28 @@ __all__ = [
     "TensorLocationSettings",
     "UnrecoverableError",
     "VariableRetrievalMode",
+    "accessAttributes",
     "createPoptorchError",
     "enums",
+    "getIpuTensorId",
     "identity_loss",
     "inferenceModel",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
     "isRunningOnIpu",
     "logger",
+    "module_repr",
     "nop",
     "ops",
     "optim",
     "options",
     "poptorch_core",
+    "print",
     "profiling",
     "recomputationCheckpoint",
+    "registerCustomArgParser",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
     "removeBlocks",
     "serializedMatMul",
     "setLogLevel",

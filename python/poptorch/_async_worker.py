@@ -119,12 +119,13 @@ def _seed(seed):
 def _receive_dataset(link):
     places, descriptor = _worker_link.receive(link)
     try:
-        dataset = _worker_link.unpack(descriptor, places)
+        dataset, parsers = _worker_link.unpack(descriptor, places)
     except Exception as error:
         _worker_link.send(
             link, f"the new process cannot unpickle the dataset ({type(error).__name__}: {error})"
         )
         raise SystemExit from None
+    _structure.use_parsers(parsers)
     _worker_link.send(link, None)
     return dataset
 

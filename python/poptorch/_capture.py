@@ -26,6 +26,16 @@ def _refuse(name):
     return method
 
 
+def _refuse_copy(name):
+    def method(self, *args, **kwargs):
+        if poptorch_core.is_capturing() and not poptorch_core.has_value(self):
+            poptorch_core.refuse_value(f".{name}()")
+        return _ORIGINAL[name](self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
 def _unavailable(name):
     def method(self, *args, **kwargs):
         if not poptorch_core.is_capturing():
@@ -38,13 +48,14 @@ def _unavailable(name):
 
 _ORIGINAL = {
     name: getattr(torch.Tensor, name)
-    for name in ("numpy", "__array__", "tolist", "data_ptr", "__repr__", "__format__")
+    for name in ("numpy", "__array__", "tolist", "data_ptr", "cpu", "__repr__", "__format__")
 }
 _PATCHES = {
     "numpy": _refuse("numpy"),
     "__array__": _refuse("__array__"),
     "tolist": _refuse("tolist"),
     "data_ptr": _refuse("data_ptr"),
+    "cpu": _refuse_copy("cpu"),
     "__repr__": _unavailable("__repr__"),
     "__format__": _unavailable("__format__"),
 }

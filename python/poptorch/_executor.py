@@ -1,22 +1,34 @@
 """The Python face of an executor: argument binding, attribute forwarding, wrapping."""
 
 import copy
-import datetime
-import inspect
+import warnings
 import weakref
-from typing import Optional
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 
-from . import _structure, _wrapping, optim, poptorch_core
+from . import _process, _structure, _wrapping, optim, poptorch_core
+from ._arguments import Bound, Signature, difference
 from ._capture import capturing
+from ._inspection import Inspection
+from ._logging import logger
+from ._module_repr import module_repr
+from ._parameter_proxy import Grouping, ParameterProxy, check_groupings, values_of_a_replica
 from .options import Options
 
 
-class PoplarExecutor:
+class PoplarExecutor(Inspection):
     """A model that runs as one static program. Made by trainingModel() and inferenceModel()."""
 
-    def __init__(self, model, options, training, optimizer=None):
+    _user_model: torch.nn.Module
+
+    def __init__(
+        self,
+        model: Union[torch.nn.Module, "PoplarExecutor"],
+        options: Optional[Options],
+        training: bool,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+    ):
         if options is None:
             options = Options()
         if not isinstance(options, Options):
@@ -37,14 +49,16 @@ class PoplarExecutor:
         # Shares parameters, buffers and sub-modules; has the training flag of this moment.
         self._traced = copy.copy(model)
         self._training = training
-        self._input_structure = None
-        self._output_structure = None
+        self._groupings: Dict[str, Grouping] = {}
+        self._inputs: Optional[Bound] = None  # of the call that was compiled for
+        self._output_structure: Any = None
         # Calls with nothing but tensors skip what others need; see __call__.
         self._tensors_only = False
         self._returns_tuple = False
-        self._signature = None
+        self._returns_tensor = False
+        self._signature: Any = None
         # The core must not keep us alive: nobody could see that circle and free it.
-        this = weakref.ref(self)
+        this: Any = weakref.ref(self)
         self._core = poptorch_core.Executor(
             training,
             lambda: list(this()._traced.named_parameters()),
@@ -56,51 +70,56 @@ class PoplarExecutor:
         # The executor's own, frozen: where it changes one, that is seen here.
         self._options = options._over(self._core.options)
         if training:
-            _wrapping.wrap(model, self._core)
+            _wrapping.wrap(model, self)
+        _process.open_executors.add(self)
 
     def _forward(self, tensors):
-        args, kwargs = _structure.rebuild(self._input_structure, iter(tensors))
-        with capturing(self._traced):
+        args, kwargs = self._inputs.rebuild(tensors)
+        with values_of_a_replica(self._groupings, self._traced), capturing(self._traced):
             result = self._traced(*args, **kwargs)
-        outputs = []
+        outputs: List[torch.Tensor] = []
         self._output_structure = _structure.flatten(result, outputs)
+        _check_outputs(self._output_structure, outputs)
         self._returns_tuple = _structure.is_tuple_of_tensors(self._output_structure)
+        self._returns_tensor = _structure.is_tensor(self._output_structure)
         return outputs
 
-    def _signature_of_forward(self):
+    def _signature_of_forward(self) -> Signature:
         forward = self._traced.forward
         if self._signature is None or self._signature[0] != forward:
-            self._signature = (forward, inspect.signature(forward))
+            self._signature = (forward, Signature(forward))
         return self._signature[1]
 
-    def _bind(self, args, kwargs):
-        """Arguments by the signature of forward, defaults filled in, as (structure, tensors)."""
-        signature = self._signature_of_forward()
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            missing = "missing" in str(error)
-            raise (poptorch_core.Error if missing else AssertionError)(
-                f"{error} of forward{signature}"
-            ) from None
-        tensors = []
-        structure = _structure.flatten((bound.args, bound.kwargs), tensors)
-        return structure, [(f"{i}", t) for i, t in enumerate(tensors)]
-
     def _prepared(self, args, kwargs):
-        structure, tensors = self._bind(args, kwargs)
+        """The tensors of a call, with their names."""
+        signature = self._signature_of_forward()
+        bound = signature.bind(args, kwargs)
         if not self._core.isCompiled():
-            self._input_structure = structure
-            positional, by_name = structure
-            self._tensors_only = not by_name and _structure.is_tuple_of_tensors(positional)
-        elif not _structure.same(structure, self._input_structure):
-            raise poptorch_core.Error(
-                f"the model was compiled for arguments {self._input_structure}, this call has "
-                f"{structure}; call destroy() or wrap the model again to compile it for others"
-            )
-        return tensors
+            self._prepare_compilation(signature, bound)
+        else:
+            differs = difference(self._inputs, bound)
+            if differs:
+                raise poptorch_core.Error(
+                    f"{differs}; call destroy() or wrap the model again to compile it for others"
+                )
+        return list(zip(bound.names, bound.tensors))
 
-    def __call__(self, *args, **kwargs):
+    def _prepare_compilation(self, signature, bound):
+        check_groupings(self._groupings, self._traced, self.options.replication_factor)
+        self._inputs = bound._replace(tensors=[])  # the tensors themselves are not ours to keep
+        self._tensors_only = signature.tensors_alone(bound)
+        if _structure.has_mapping(bound.positional) or any(
+            _structure.has_mapping(child) for child in getattr(bound.by_name, "children", ())
+        ):
+            logger.warning(
+                "a dict as an argument has only partial support: its keys are part of the program, "
+                "and other keys later mean another program; consider a tuple"
+            )
+        if self._training:
+            # destroy() may have undone it, or the module have got other weights.
+            _wrapping.wrap(self._user_model, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run all micro-batches in the arguments; return what forward returns."""
         results = None
         if self._tensors_only and not kwargs:
@@ -109,11 +128,14 @@ class PoplarExecutor:
             results = self._core.run(self._prepared(args, kwargs))
         elif self._returns_tuple:
             return results
+        if self._returns_tensor:
+            return results[0]
         return _structure.rebuild(self._output_structure, iter(results))
 
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments, which are those of a call."""
-        self._core.compile(self._prepared(args, kwargs))
+        compiled = self._core.isCompiled()  # then it only warns
+        self._core.compile([] if compiled else self._prepared(args, kwargs))
 
     def isCompiled(self) -> bool:
         """True between compiling and destroy()."""
@@ -153,18 +175,17 @@ class PoplarExecutor:
             return
         self._core.destroy()
         if self._training:
-            _wrapping.unwrap(self._user_model)
+            _wrapping.unwrap(self._user_model, self)
 
-    def load_state_dict(self, state_dict, strict=True):
-        """Load into the module, and onto the device while attached."""
+    def load_state_dict(self, state_dict: Dict[str, torch.Tensor], strict: bool = True) -> Any:
+        """Load into the module, and onto the device while attached.
+
+        Returns the names of missing and of unexpected tensors, as the module does.
+        """
         result = self._user_model.load_state_dict(state_dict, strict)
         if self._core.isAttachedToDevice():
             self._core.copyWeightsToDevice()
         return result
-
-    def compilationTime(self) -> datetime.timedelta:
-        """How long compiling took."""
-        return datetime.timedelta(seconds=self._core.compilationSeconds())
 
     def hostCalls(self) -> list:
         """Operators of the program that run PyTorch's own kernels, for lack of one of ours.
@@ -183,28 +204,65 @@ class PoplarExecutor:
         """The user's module (training), or the copy that is run (inference)."""
         return self._user_model if self._training else self._traced
 
-    def __getattr__(self, name):
+    def to(self, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        """Move the user's module and return it: not the executor."""
+        logger.warning(
+            "to() of a wrapped model returns the module that was wrapped, not the executor; calls "
+            "of what it returns run outside of the executor, without its program"
+        )
+        return self._user_model.to(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
         # Only reached for what the executor does not have itself.
         if name.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._user_model, name)
+        value = getattr(self._user_model, name)
+        if isinstance(value, torch.nn.Parameter) and name in self._user_model._parameters:
+            return ParameterProxy(self, name, value)
+        return value
 
-    def __repr__(self):
-        return repr(self._user_model)
+    def __repr__(self) -> str:
+        return module_repr(self._user_model)
+
+
+def _check_outputs(structure, outputs):
+    """What forward returned must be in our hands, and should have been computed."""
+    for value in _structure.constants_in(structure):
+        for name, held in getattr(value, "__dict__", {}).items():
+            if isinstance(held, torch.Tensor) and not poptorch_core.has_value(held):
+                raise poptorch_core.Error(
+                    f"forward returned an object of type {type(value).__name__} with a tensor in "
+                    f"its attribute '{name}', which would have no values; return the tensor "
+                    "itself, or teach poptorch.registerCustomArgParser() the type"
+                )
+    for tensor in outputs:
+        if poptorch_core.has_value(tensor) and not poptorch_core.made_in_forward(tensor):
+            warnings.warn(
+                "Output expected to be on the IPU but is on the host: forward returned a tensor "
+                "that was there before; it is returned as it was when the model was compiled",
+                stacklevel=2,
+            )
 
 
 def trainingModel(
-    model: torch.nn.Module,
+    model: Union[torch.nn.Module, PoplarExecutor],
     options: Optional[Options] = None,
     optimizer: Optional[torch.optim.Optimizer] = None,
 ) -> PoplarExecutor:
     """Wrap a model for training. Its forward must compute a loss.
 
     Calls run forward, loss, backward and update. Without an optimiser SGD with lr=0.01 is used.
+    The model may also be an executor: its module is wrapped. A module that another training
+    executor still wraps is a RuntimeError.
     """
     return PoplarExecutor(model, options, training=True, optimizer=optimizer)
 
 
-def inferenceModel(model: torch.nn.Module, options: Optional[Options] = None) -> PoplarExecutor:
-    """Wrap a model for inference. It may be one that is wrapped for training: weights flow over."""
+def inferenceModel(
+    model: Union[torch.nn.Module, PoplarExecutor], options: Optional[Options] = None
+) -> PoplarExecutor:
+    """Wrap a model for inference. It may be one that is wrapped for training: weights flow over.
+
+    It may also be an executor: its module is wrapped.
+    """
     return PoplarExecutor(model, options, training=False)

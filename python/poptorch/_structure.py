@@ -1,74 +1,333 @@
 """Arguments and results of forward as flat lists of tensors, and back."""
 
+import abc
+import collections
 import collections.abc
+import copy
+import dataclasses
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
+
+from . import poptorch_core
+
+
+class ICustomArgParser(abc.ABC):
+    """How a type of yours becomes tensors and comes back; see registerCustomArgParser()."""
+
+    @abc.abstractmethod
+    def yieldTensors(self, struct: Any) -> Iterable[torch.Tensor]:
+        """Give the tensors of an object, always in the same order."""
+
+    @abc.abstractmethod
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+        """Make a new object like `original_structure`, with tensors from the iterator."""
+
+
+_parsers: Dict[type, ICustomArgParser] = {}
+
+
+def registerCustomArgParser(arg_type: type, parser: Optional[ICustomArgParser]) -> None:
+    """Let objects of a type be arguments and results of forward and elements of a data loader.
+
+    Objects of derived types are handled by the same parser. None removes the type's parser.
+    """
+    if parser is None:
+        _parsers.pop(arg_type, None)
+        return
+    if not isinstance(parser, ICustomArgParser):
+        raise poptorch_core.Error(
+            "the parser of a custom argument type must be an object of a class derived from "
+            f"poptorch.ICustomArgParser, got {parser!r}"
+        )
+    _parsers[arg_type] = parser
+
+
+def parsers() -> Dict[type, ICustomArgParser]:
+    """Everything that is registered, to be sent to another process."""
+    return dict(_parsers)
+
+
+def use_parsers(received: Dict[type, ICustomArgParser]) -> None:
+    """Register what another process had registered."""
+    _parsers.update(received)
+
+
+def _parser_of(value_type: type) -> Optional[ICustomArgParser]:
+    if not _parsers:
+        return None
+    for base in value_type.__mro__:
+        if base in _parsers:
+            return _parsers[base]
+    return None
 
 
 class Leaf:
     """Stands where a tensor stood."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<tensor>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> str:
         return "_LEAF"  # there is one in every process
 
 
 _LEAF = Leaf()
 
 
-def flatten(value, tensors: list):
-    """Append the tensors in `value` to `tensors`; return `value` with leaves in their place."""
+class _Node:
+    """A container with tensors in it. Containers without any are values like others."""
+
+    kind: type
+
+    def __init__(self, kind: type, children: list):
+        self.kind = kind
+        self.children = children
+
+    def __repr__(self) -> str:
+        inside = ", ".join(repr(child) for child in self.children)
+        if self.kind is list:
+            return f"[{inside}]"
+        if self.kind is tuple:
+            return f"({inside},)" if len(self.children) == 1 else f"({inside})"
+        return f"{self.kind.__name__}({inside})"
+
+    def same(self, other: "_Node") -> bool:
+        return len(self.children) == len(other.children) and all(
+            same(a, b) for a, b in zip(self.children, other.children)
+        )
+
+    def rebuild(self, tensors: Iterator[torch.Tensor]) -> Any:
+        raise NotImplementedError
+
+    def names(self, prefix: str) -> List[str]:
+        """What messages call the children."""
+        return [f"{prefix}.{i}" for i in range(len(self.children))]
+
+
+class _Sequence(_Node):
+    """A tuple or list."""
+
+    def rebuild(self, tensors):
+        return self.kind(rebuild(child, tensors) for child in self.children)
+
+
+class _NamedTuple(_Node):
+    """A namedtuple, or a class derived from one."""
+
+    def rebuild(self, tensors):
+        return self.kind(*(rebuild(child, tensors) for child in self.children))
+
+    def names(self, prefix):
+        return [f"{prefix}.{name}" for name in self.kind._fields]
+
+
+class _Mapping(_Node):
+    """Any dictionary; `like` is one with the same keys and attributes of its own."""
+
+    def __init__(self, kind, children, keys, like):
+        super().__init__(kind, children)
+        self.keys = keys
+        self.like = like
+
+    def __repr__(self):
+        inside = ", ".join(f"{key!r}: {child!r}" for key, child in zip(self.keys, self.children))
+        return f"{{{inside}}}" if self.kind is dict else f"{self.kind.__name__}({{{inside}}})"
+
+    def same(self, other):
+        return self.keys == other.keys and super().same(other)
+
+    def rebuild(self, tensors):
+        values = [rebuild(child, tensors) for child in self.children]
+        pairs = list(zip(self.keys, values))
+        if self.like is None:
+            return self.kind(pairs)
+        made = copy.copy(self.like)
+        for key, value in pairs:
+            made[key] = value
+        return made
+
+    def names(self, prefix):
+        return [f"{prefix}.{key}" for key in self.keys]
+
+
+class _Dataclass(_Node):
+    def __init__(self, kind, children, fields, like):
+        super().__init__(kind, children)
+        self.fields = fields
+        self.like = like
+
+    def same(self, other):
+        return self.fields == other.fields and super().same(other)
+
+    def rebuild(self, tensors):
+        made = copy.copy(self.like)
+        for name, child in zip(self.fields, self.children):
+            object.__setattr__(made, name, rebuild(child, tensors))  # it may be frozen
+        return made
+
+    def names(self, prefix):
+        return [f"{prefix}.{name}" for name in self.fields]
+
+
+class _Custom(_Node):
+    """An object of a type that was registered."""
+
+    def __init__(self, kind, count, like):
+        super().__init__(kind, [_LEAF] * count)
+        self.like = like
+
+    def rebuild(self, tensors):
+        parser = _parser_of(self.kind)
+        if parser is None:
+            raise poptorch_core.Error(
+                f"{self.kind.__name__} has no parser any more; register it again with "
+                "poptorch.registerCustomArgParser()"
+            )
+        own = iter([rebuild(child, tensors) for child in self.children])
+        return parser.reconstruct(self.like, own)
+
+
+def _without_tensors(value):
+    """A shallow copy to make others from; None where the type cannot be copied and changed."""
+    try:
+        made = copy.copy(value)
+        for key in value:
+            made[key] = None
+        return made if type(made) is type(value) else None
+    except Exception:  # whatever a class of the user's does not support
+        return None
+
+
+def flatten(value: Any, tensors: list) -> Any:
+    """Append the tensors in `value` to `tensors`; return what rebuild() needs to know."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _LEAF
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a namedtuple
-        return type(value)(*(flatten(item, tensors) for item in value))
+    before = len(tensors)
+    node = _flatten_container(value, tensors)
+    return value if node is None or len(tensors) == before else node
+
+
+def _flatten_container(value, tensors):
+    kind = type(value)
+    parser = _parser_of(kind)
+    if parser is not None:
+        own = list(parser.yieldTensors(value))
+        for tensor in own:
+            if not isinstance(tensor, torch.Tensor):
+                raise poptorch_core.Error(
+                    f"yieldTensors() of the parser of {kind.__name__} gave an object of type "
+                    f"{type(tensor).__name__}; it must give tensors"
+                )
+        tensors.extend(own)
+        return _Custom(kind, len(own), value)
     if isinstance(value, (tuple, list)):
-        return type(value)(flatten(item, tensors) for item in value)
+        children = [flatten(item, tensors) for item in value]
+        named = isinstance(value, tuple) and hasattr(value, "_fields")
+        return (_NamedTuple if named else _Sequence)(kind, children)
     if isinstance(value, collections.abc.Mapping):
-        pairs = [(key, flatten(item, tensors)) for key, item in value.items()]
-        try:
-            return type(value)(pairs)
-        except TypeError:
-            return dict(pairs)
-    return value
+        before = len(tensors)
+        children = [flatten(item, tensors) for item in value.values()]
+        if len(tensors) == before:
+            return None
+        like = None
+        if kind not in (dict, collections.OrderedDict):
+            like = _without_tensors(value)
+            kind = kind if like is not None else dict
+        return _Mapping(kind, children, list(value), like)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+        before = len(tensors)
+        children = [flatten(getattr(value, name), tensors) for name in fields]
+        if len(tensors) == before:
+            return None
+        like = copy.copy(value)
+        for name in fields:
+            object.__setattr__(like, name, None)
+        return _Dataclass(kind, children, fields, like)
+    return None
 
 
-def rebuild(structure, tensors):
-    """The inverse of flatten; `tensors` is an iterator."""
+def rebuild(structure: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The inverse of flatten."""
     if structure is _LEAF:
         return next(tensors)
-    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        return type(structure)(*(rebuild(item, tensors) for item in structure))
-    if isinstance(structure, (tuple, list)):
-        return type(structure)(rebuild(item, tensors) for item in structure)
-    if isinstance(structure, collections.abc.Mapping):
-        pairs = [(key, rebuild(item, tensors)) for key, item in structure.items()]
-        try:
-            return type(structure)(pairs)
-        except TypeError:
-            return dict(pairs)
+    if isinstance(structure, _Node):
+        return structure.rebuild(tensors)
     return structure
 
 
-def is_tuple_of_tensors(structure) -> bool:
-    """True for a plain tuple with nothing but leaves in it."""
-    return type(structure) is tuple and all(item is _LEAF for item in structure)
+def is_tensor(structure: Any) -> bool:
+    """True for a single tensor."""
+    return structure is _LEAF
 
 
-def same(a, b) -> bool:
-    """True where two structures are equal, leaves and constants included."""
-    if a is _LEAF or b is _LEAF:
-        return a is b
-    if type(a) is not type(b):
+def is_tuple_of_tensors(structure: Any) -> bool:
+    """True for a plain tuple with nothing but tensors in it."""
+    return type(structure) is _Sequence and structure.kind is tuple and _all_leaves(structure)
+
+
+def _all_leaves(node):
+    return all(child is _LEAF for child in node.children)
+
+
+def has_tensors(value: Any) -> bool:
+    """True where a value is a tensor or has one in it."""
+    tensors: List[torch.Tensor] = []
+    flatten(value, tensors)
+    return bool(tensors)
+
+
+def has_mapping(structure: Any) -> bool:
+    """True where tensors are in a dictionary."""
+    if not isinstance(structure, _Node):
         return False
+    return isinstance(structure, _Mapping) or any(has_mapping(c) for c in structure.children)
+
+
+def names_of(structure: Any, name: str) -> List[str]:
+    """What messages call the tensors of a structure: "batch.images", "args.1"."""
+    if structure is _LEAF:
+        return [name]
+    if not isinstance(structure, _Node):
+        return []
+    names = []
+    for child_name, child in zip(structure.names(name), structure.children):
+        names += names_of(child, child_name)
+    return names
+
+
+def constants_in(structure: Any) -> Iterator[Any]:
+    """The values in a structure that are no tensors."""
+    children = None
+    if isinstance(structure, _Node):
+        children = structure.children
+    elif isinstance(structure, (tuple, list)):
+        children = structure
+    elif isinstance(structure, collections.abc.Mapping):
+        children = structure.values()
+    if children is not None:
+        for child in children:
+            yield from constants_in(child)
+    elif structure is not _LEAF:
+        yield structure
+
+
+def same(a: Any, b: Any) -> bool:
+    """True where two structures are equal, constants included."""
+    if a is b:
+        return True
+    if a is _LEAF or b is _LEAF or type(a) is not type(b):
+        return False
+    if isinstance(a, _Node):
+        return a.kind is b.kind and a.same(b)
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
     if isinstance(a, collections.abc.Mapping):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     try:
-        return a is b or bool(a == b)
-    except Exception:  # a comparison of the user's that does not give a bool
+        equal = a == b
+        return bool(equal.all() if hasattr(equal, "all") else equal)  # arrays compare by element
+    except Exception:  # a comparison of the user's that gives no answer
         return False

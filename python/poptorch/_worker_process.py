@@ -16,7 +16,7 @@ import threading
 import weakref
 from multiprocessing import forkserver, spawn
 
-from . import _async_worker, _worker_link
+from . import _async_worker, _structure, _worker_link
 from ._logging import logger
 from .enums import SharingStrategy
 
@@ -67,7 +67,7 @@ def stop(process, link: socket.socket, patience_in_s: float = 10) -> None:
 
 def _start_clean(strategy, dataset, settings):
     try:
-        package = _worker_link.Package(dataset)
+        package = _worker_link.Package((dataset, _structure.parsers()))
     except Exception as error:  # whatever the parts of a dataset raise when they are pickled
         raise _CannotSend(
             f"the dataset cannot be pickled ({type(error).__name__}: {error})"

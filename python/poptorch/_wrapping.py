@@ -6,34 +6,32 @@ reference the user holds takes part. Copies and pickles have the original classe
 
 import copyreg
 import weakref
+from typing import Any, Dict, Iterator, Tuple
 
 import torch
 
+from . import poptorch_core
+
 # Looked at by our own bookkeeping and by torch on every call; they say nothing about values.
-_NO_VALUES = frozenset(
-    (
-        "__class__",
-        "__dict__",
-        "_poptorch_sync",
-        "is_leaf",
-        "requires_grad",
-        "shape",
-        "dtype",
-        "device",
-        "dim",
-        "size",
-        "ndim",
-        "stride",
-        "_backward_hooks",
-    )
+_PROPERTIES = ("is_leaf", "requires_grad", "shape", "dtype", "device", "ndim", "_backward_hooks")
+_METHODS = ("dim", "size", "stride")
+_NO_VALUES = frozenset(("__class__", "__dict__", "__torch_function__", *_PROPERTIES, *_METHODS))
+_NO_VALUE_FUNCTIONS = frozenset(
+    [getattr(torch.Tensor, name).__get__ for name in _PROPERTIES]
+    + [getattr(torch.Tensor, name) for name in _METHODS]
 )
+
+# Attributes of a module through which its weights are reached.
+_LEADS_TO_VALUES = frozenset(("_parameters", "_buffers", "forward", "state_dict"))
+
+_SYNC = "_poptorch_sync"  # in a weight's __dict__: references to the executors that train it
 
 
 def _sync(tensor):
-    executor = tensor.__dict__.get("_poptorch_sync")
-    executor = executor() if executor is not None else None
-    if executor is not None:
-        executor.copyWeightsToHostIfNeeded()
+    for reference in tensor.__dict__.get(_SYNC, ()):
+        executor = reference()
+        if executor is not None:
+            executor.copyWeightsToHostIfNeeded()
 
 
 class _Synced:
@@ -46,7 +44,7 @@ class _Synced:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        for arg in args:
+        for arg in () if func in _NO_VALUE_FUNCTIONS else args:
             if isinstance(arg, _Synced):
                 _sync(arg)
             elif isinstance(arg, (tuple, list)):
@@ -58,68 +56,123 @@ class _Synced:
     def __deepcopy__(self, memo):
         if id(self) in memo:
             return memo[id(self)]
-        copied = self.detach().clone()
-        if isinstance(self, torch.nn.Parameter):
-            copied = torch.nn.Parameter(copied, self.requires_grad)
+        copied = _plain(self, self.detach().clone())
         memo[id(self)] = copied
         return copied
 
     def __reduce_ex__(self, protocol):
-        _sync(self)
-        plain = self.detach()
-        if isinstance(self, torch.nn.Parameter):
-            plain = torch.nn.Parameter(plain, self.requires_grad)
-        return plain.__reduce_ex__(protocol)
+        return _plain(self, self.detach()).__reduce_ex__(protocol)
 
 
-class _SyncedParameter(_Synced, torch.nn.Parameter):
-    pass
+def _plain(tensor, values):
+    """The values as an object of the class that the tensor had before it was wrapped."""
+    original = type(tensor)._poptorch_original
+    if original is torch.Tensor:
+        return values
+    if original is torch.nn.Parameter:
+        return torch.nn.Parameter(values, tensor.requires_grad)
+    return values.as_subclass(original).requires_grad_(tensor.requires_grad)
 
 
-class _SyncedBuffer(_Synced, torch.Tensor):
-    pass
+class PoptorchParameter(_Synced, torch.nn.Parameter):
+    """A parameter that a program trains."""
+
+    _poptorch_original = torch.nn.Parameter
+
+
+class PoptorchBuffer(_Synced, torch.Tensor):
+    """A buffer that a program updates."""
+
+    _poptorch_original = torch.Tensor
+
+
+_classes: Dict[type, type] = {torch.nn.Parameter: PoptorchParameter, torch.Tensor: PoptorchBuffer}
+
+
+def _class_for(original):
+    if original not in _classes:
+        name = f"Poptorch{original.__name__}"
+        _classes[original] = type(name, (_Synced, original), {"_poptorch_original": original})
+    return _classes[original]
+
+
+def _live_executors(module):
+    references = getattr(type(module), "_poptorch_executors", ())
+    return [executor for executor in (reference() for reference in references) if executor]
 
 
 def is_wrapped(module: torch.nn.Module) -> bool:
     """True where an executor that is still alive trains the module."""
-    reference = getattr(type(module), "_poptorch_executor", None)
-    return reference is not None and reference() is not None
+    return bool(_live_executors(module))
 
 
-def wrap(module: torch.nn.Module, executor) -> None:
-    """Connect the module and its weights to the executor that trains them."""
-    unwrap(module)  # from one that is gone
+def wrap(module: torch.nn.Module, executor: Any) -> None:
+    """Connect the module and its weights to the executor that trains them.
+
+    May be called again, for weights that the module has got since.
+    """
+    weights = list(_weights(module))
+    for name, tensor in weights:
+        _check_type(name, tensor)
     reference = weakref.ref(executor)
-    for tensor in _weights(module):
-        tensor.__dict__["_poptorch_sync"] = reference
-        if type(tensor) is torch.nn.Parameter:
-            tensor.__class__ = _SyncedParameter
-        elif type(tensor) is torch.Tensor:
-            tensor.__class__ = _SyncedBuffer
-    original = type(module)
+    for _, tensor in weights:
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            continue  # it changes its class itself
+        others = [r for r in tensor.__dict__.get(_SYNC, ()) if r() not in (None, executor)]
+        tensor.__dict__[_SYNC] = (*others, reference)
+        if not isinstance(tensor, _Synced):
+            tensor.__class__ = _class_for(type(tensor))
+    if not hasattr(type(module), "_poptorch_original"):
+        module.__class__ = _module_class(type(module))
+    others = [weakref.ref(e) for e in _live_executors(module) if e is not executor]
+    type(module)._poptorch_executors = (*others, reference)
+
+
+def _check_type(name, tensor):
+    fits = isinstance(tensor, (torch.nn.Parameter, PoptorchBuffer)) or type(tensor) is torch.Tensor
+    if not fits:
+        raise poptorch_core.Error(
+            f"buffer '{name}' must be a torch.Tensor to be trained with, and nothing derived from "
+            f"it, but it is a {type(tensor).__name__}"
+        )
+
+
+def _module_class(original):
+    def get_attribute(self, name):
+        if name in _LEADS_TO_VALUES:
+            for executor in _live_executors(self):
+                executor.copyWeightsToHostIfNeeded()
+        return original.__getattribute__(self, name)
 
     def destroy(self):
         """Free the program that trains this module; its weights stay."""
-        current = reference()
-        if current is not None:
-            current.destroy()
+        for executor in _live_executors(self):
+            executor.destroy()
 
     def copy_weights_to_host_if_needed(self):
         """Fetch the newest weights; True where that was needed."""
-        current = reference()
-        return current is not None and current.copyWeightsToHostIfNeeded()
+        return any([executor.copyWeightsToHostIfNeeded() for executor in _live_executors(self)])
 
     def reduce_ex(self, protocol):
-        getstate = getattr(self, "__getstate__", None)
-        state = getstate() if getstate else dict(self.__dict__)
-        return copyreg._reconstructor, (original, object, None), state
+        wrapped = type(self)
+        # As the user's class would do it, which may have ways of its own.
+        object.__setattr__(self, "__class__", original)
+        try:
+            function, arguments, *rest = self.__reduce_ex__(protocol)
+        finally:
+            object.__setattr__(self, "__class__", wrapped)
+        if function is copyreg.__newobj__ and arguments == (original,):
+            # Does the same, and pickle does not ask whether the object is of that class.
+            function, arguments = copyreg._reconstructor, (original, object, None)
+        return (function, arguments, *rest)
 
-    module.__class__ = type(
+    return type(
         f"Poptorch{original.__name__}",
         (original,),
         {
-            "_poptorch_executor": reference,
+            "_poptorch_executors": (),
             "_poptorch_original": original,
+            "__getattribute__": get_attribute,
             "destroy": destroy,
             "copyWeightsToHostIfNeeded": copy_weights_to_host_if_needed,
             "__reduce_ex__": reduce_ex,
@@ -129,20 +182,29 @@ def wrap(module: torch.nn.Module, executor) -> None:
     )
 
 
-def unwrap(module: torch.nn.Module) -> None:
-    """Give module and weights their original classes back."""
-    if not hasattr(type(module), "_poptorch_original"):
-        return
-    module.__class__ = type(module)._poptorch_original
-    for tensor in _weights(module):
-        tensor.__dict__.pop("_poptorch_sync", None)
-        if type(tensor) is _SyncedParameter:
-            tensor.__class__ = torch.nn.Parameter
-        elif type(tensor) is _SyncedBuffer:
-            tensor.__class__ = torch.Tensor
+def unwrap(module: torch.nn.Module, executor: Any) -> None:
+    """Disconnect the executor; where it was the last one, give the original classes back."""
+    others = [other for other in _live_executors(module) if other is not executor]
+    if others:
+        type(module)._poptorch_executors = tuple(map(weakref.ref, others))
+    elif hasattr(type(module), "_poptorch_original"):
+        module.__class__ = type(module)._poptorch_original
+    for _, tensor in _weights(module):
+        if not isinstance(tensor, _Synced):
+            continue
+        known = [r for r in tensor.__dict__.get(_SYNC, ()) if r() not in (None, executor)]
+        if known:
+            tensor.__dict__[_SYNC] = tuple(known)
+            continue
+        tensor.__dict__.pop(_SYNC, None)
+        tensor.__class__ = type(tensor)._poptorch_original  # type: ignore[attr-defined]
 
 
-def _weights(module):
-    for child in module.modules():
-        yield from (t for t in child._parameters.values() if t is not None)
-        yield from (t for t in child._buffers.values() if t is not None)
+def _weights(module) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Every parameter and buffer once, with its name."""
+    seen = set()
+    for path, child in module.named_modules():
+        for name, tensor in (*child._parameters.items(), *child._buffers.items()):
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield (f"{path}.{name}" if path else name), tensor

@@ -30,3 +30,17 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
 def isRunningOnIpu() -> bool:
     """True while forward is being captured for a program."""
     return poptorch_core.is_capturing()
+
+
+def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
+    """True where there is a device of that many IPUs, in use or not.
+
+    Devices are virtual: there are 16 IPUs, or as many as the environment variable TESSERA_NUM_IPUS
+    says. There is none while POPTORCH_IPU_MODEL or POPTORCH_SMALL_IPU_MODEL is set.
+    """
+    return poptorch_core.ipuHardwareIsAvailable(num_ipus)
+
+
+def ipuHardwareVersion() -> int:
+    """The generation of the hardware, 2; AssertionError where there is none."""
+    return poptorch_core.ipuHardwareVersion()

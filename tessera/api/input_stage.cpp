@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 
+#include <atomic>
+
+#include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
 
 namespace tessera {
@@ -25,12 +28,43 @@ at::Tensor as_device_sees_it(const at::Tensor& tensor) {
   return tensor.detach().to(scalar_type_of(dtype)).contiguous();
 }
 
-const std::byte* InputStage::read(const at::Tensor& tensor) {
+void warn_of_narrowing(const std::string& name, at::ScalarType type) {
+  static std::atomic<bool> told_of_int64, told_of_float64;
+  if (type == at::kLong && !told_of_int64.exchange(true)) {
+    log(LogLevel::warn,
+        "input '{}' is int64, which a program does not have: int64 values are converted to int32",
+        name);
+  }
+  if (type == at::kDouble && !told_of_float64.exchange(true)) {
+    log(LogLevel::warn,
+        "input '{}' is float64, which a program does not have: float64 values are converted to "
+        "float32",
+        name);
+  }
+}
+
+const std::byte* InputStage::read(const at::Tensor& tensor, const std::string& name,
+                                  InputWarnings& told) {
+  if (tensor.requires_grad() && !told.detached) {
+    told.detached = true;
+    log(LogLevel::warn,
+        "input '{}' has requires_grad=True; it is detached, because a program gives no gradients "
+        "with respect to its inputs",
+        name);
+  }
   if (is_dense(tensor)) {
     const at::ScalarType type = tensor.scalar_type();
     if (type == at::kLong) return convert<int64_t, int32_t>(tensor);
     if (type == at::kDouble) return convert<double, float>(tensor);
     if (const DType dtype = dtype_of(type); narrowed(dtype) == dtype) return data_of(tensor);
+  }
+  if (!tensor.is_contiguous() && !told.contiguous) {
+    told.contiguous = true;
+    log(LogLevel::warn,
+        "input '{}' is not contiguous and is copied in every call; make it contiguous() where it "
+        "is "
+        "made",
+        name);
   }
   kept_ = as_device_sees_it(tensor);
   return data_of(kept_);

@@ -5,16 +5,25 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <string>
 
 namespace tessera {
 
 at::Tensor as_device_sees_it(const at::Tensor& tensor);
 
+// Says, once for each such type in a process, that 64-bit values become 32-bit ones.
+void warn_of_narrowing(const std::string& name, at::ScalarType type);
+
+// What the user of a program was told about its inputs already.
+struct InputWarnings {
+  bool contiguous = false, detached = false;
+};
+
 // For one input of a program; it keeps the memory of its conversions from call to call.
 class InputStage {
  public:
   // Valid until the next read, while the tensor is.
-  const std::byte* read(const at::Tensor& tensor);
+  const std::byte* read(const at::Tensor& tensor, const std::string& name, InputWarnings& told);
 
  private:
   template <typename From, typename To>

@@ -2,7 +2,31 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <mutex>
+#include <unordered_set>
+
 namespace tessera {
+namespace {
+
+std::mutex claims_mutex;
+std::unordered_set<const torch::nn::Module*>& claims() {
+  static auto* modules = new std::unordered_set<const torch::nn::Module*>;
+  return *modules;
+}
+
+}  // namespace
+
+detail::TrainingClaim::TrainingClaim(const torch::nn::Module* module) : module_(module) {
+  const std::lock_guard lock(claims_mutex);
+  check(claims().insert(module).second, ErrorKind::runtime,
+        "This model has already been wrapped in a training executor; call destroy() on that one "
+        "first, or pass the executor's model to inferenceModel()");
+}
+
+detail::TrainingClaim::~TrainingClaim() {
+  const std::lock_guard lock(claims_mutex);
+  claims().erase(module_);
+}
 
 std::vector<ModuleClass> detail::module_classes(const torch::nn::Module& module) {
   std::vector<ModuleClass> classes;

@@ -5,57 +5,28 @@
 //   auto inference = tessera::inferenceModel(model);  // sees the trained weights
 //
 // `model` is a module holder or a shared pointer to a module with a forward() over tensors that
-// returns a tensor, a tuple or pair of tensors, or a vector of tensors. The weights live on the
-// device while training: module() brings them back, as do detachFromDevice() and destroy().
+// returns a tensor, or tensors in tuples, vectors, maps and optionals (structure.h). The weights
+// live on the device while training: module() brings them back, as do detachFromDevice() and
+// destroy().
 #pragma once
 
 #include <torch/nn/module.h>
 
+#include <any>
 #include <memory>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "tessera/api/compile_hooks.h"
 #include "tessera/api/executor.h"
+#include "tessera/api/hardware.h"
+#include "tessera/api/optim.h"
+#include "tessera/api/structure.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
 namespace detail {
-
-template <typename T>
-struct Flat;  // how forward's result becomes a list of tensors and comes back from one
-
-template <>
-struct Flat<at::Tensor> {
-  static std::vector<at::Tensor> list(const at::Tensor& value) { return {value}; }
-  static at::Tensor rebuild(const std::vector<at::Tensor>& list) { return list.at(0); }
-};
-
-template <>
-struct Flat<std::vector<at::Tensor>> {
-  static std::vector<at::Tensor> list(const std::vector<at::Tensor>& value) { return value; }
-  static std::vector<at::Tensor> rebuild(const std::vector<at::Tensor>& list) { return list; }
-};
-
-template <typename Tuple>
-struct FlatTuple {
-  static constexpr size_t size = std::tuple_size_v<Tuple>;
-  template <size_t... I>
-  static Tuple rebuild(const std::vector<at::Tensor>& list, std::index_sequence<I...>) {
-    return Tuple{list.at(I)...};
-  }
-  static std::vector<at::Tensor> list(const Tuple& value) {
-    return std::apply([](const auto&... item) { return std::vector<at::Tensor>{item...}; }, value);
-  }
-  static Tuple rebuild(const std::vector<at::Tensor>& list) {
-    return rebuild(list, std::make_index_sequence<size>());
-  }
-};
-template <typename... T>
-struct Flat<std::tuple<T...>> : FlatTuple<std::tuple<T...>> {};
-template <typename A, typename B>
-struct Flat<std::pair<A, B>> : FlatTuple<std::pair<A, B>> {};
 
 template <typename Forward, size_t... I>
 auto apply_list(const Forward& forward, const std::vector<at::Tensor>& list,
@@ -72,6 +43,18 @@ std::vector<NamedTensor> named_tensors(const Dict& dict) {
 
 std::vector<ModuleClass> module_classes(const torch::nn::Module& module);
 
+// Says that a module is being trained, while it lives. Error where somebody trains it already.
+class TrainingClaim {
+ public:
+  explicit TrainingClaim(const torch::nn::Module* module);
+  ~TrainingClaim();
+  TrainingClaim(const TrainingClaim&) = delete;
+  TrainingClaim& operator=(const TrainingClaim&) = delete;
+
+ private:
+  const torch::nn::Module* module_;
+};
+
 }  // namespace detail
 
 template <typename Module>
@@ -81,6 +64,9 @@ class Model {
         std::optional<Optimizer> optimizer = std::nullopt)
       : module_(std::move(module)),
         forward_(std::make_shared<Forward>()),
+        captured_(std::make_shared<std::any>()),
+        claim_(purpose == Purpose::training ? std::make_unique<detail::TrainingClaim>(&*module_)
+                                            : nullptr),
         executor_(std::make_unique<Executor>(purpose, access(), options, std::move(optimizer))) {}
 
   // The whole step for all micro-batches in the inputs; what forward returns.
@@ -88,7 +74,13 @@ class Model {
   auto operator()(const Tensors&... inputs) {
     using Result = decltype(module_->forward(inputs...));
     set_forward<Result, Tensors...>();
-    return detail::Flat<Result>::rebuild(executor_->run(named({inputs...})));
+    const auto results = executor_->run(named({inputs...}));
+    if constexpr (!std::is_void_v<Result>) {
+      const auto* like = std::any_cast<Result>(captured_.get());
+      check(like, "the model was compiled for a forward that returns another type; call destroy()");
+      auto next = results.begin();
+      return detail::Structure<Result>::rebuild(*like, next);
+    }
   }
 
   template <typename... Tensors>
@@ -107,9 +99,32 @@ class Model {
   bool isAttachedToDevice() const { return executor_->isAttachedToDevice(); }
   void attachToDevice() { executor_->attachToDevice(); }
   void detachFromDevice() { executor_->detachFromDevice(); }
-  void destroy() { executor_->destroy(); }
+  // Frees the program; the module keeps its weights and may be wrapped for training anew. A later
+  // call compiles again.
+  void destroy() {
+    if (!isCompiled()) return;
+    executor_->destroy();
+    claim_.reset();
+  }
   void copyWeightsToHost() { executor_->copyWeightsToHost(); }
+  bool copyWeightsToHostIfNeeded() { return executor_->copyWeightsToHostIfNeeded(); }
   void copyWeightsToDevice() { executor_->copyWeightsToDevice(); }
+  void copyNamedBuffersToDevice() { executor_->copyNamedBuffersToDevice(); }
+  std::optional<std::vector<int64_t>> rng_state() const { return executor_->rng_state(); }
+  void set_rng_state(const std::optional<std::vector<int64_t>>& state) {
+    executor_->set_rng_state(state);
+  }
+  std::vector<std::string> getTensorNames() const { return executor_->getTensorNames(); }
+  at::Tensor getAnchoredTensor(const std::string& short_name) const {
+    return executor_->getAnchoredTensor(short_name);
+  }
+  PerfCounters getPerfCounters() const { return executor_->getPerfCounters(); }
+  Latency getLatency() const { return executor_->getLatency(); }
+  Latency getHostIpuLatency() const { return executor_->getHostIpuLatency(); }
+  Latency getComputeLatency() const { return executor_->getComputeLatency(); }
+  Latency getIpuHostLatency() const { return executor_->getIpuHostLatency(); }
+  int64_t cycleCount() const { return executor_->cycleCount(); }
+  std::chrono::duration<double> compilationTime() const { return executor_->compilationTime(); }
   void setOptimizer(Optimizer optimizer) { executor_->setOptimizer(std::move(optimizer)); }
   const Options& options() const { return executor_->options(); }
   Executor& executor() { return *executor_; }
@@ -130,11 +145,19 @@ class Model {
   void set_forward() {
     static_assert((std::is_convertible_v<Tensors, at::Tensor> && ...),
                   "the inputs of a wrapped model are tensors");
-    if (*forward_) return;
-    *forward_ = [m = module_](const std::vector<at::Tensor>& inputs) mutable {
+    if (isCompiled()) return;
+    *forward_ = [m = module_, captured = captured_](const std::vector<at::Tensor>& inputs) mutable {
       const auto call = [&m](const auto&... tensors) { return m->forward(tensors...); };
-      return detail::Flat<Result>::list(
-          detail::apply_list(call, inputs, std::index_sequence_for<Tensors...>()));
+      constexpr std::index_sequence_for<Tensors...> indices;
+      detail::TensorList outputs;
+      if constexpr (std::is_void_v<Result>) {
+        detail::apply_list(call, inputs, indices);
+      } else {
+        Result result = detail::apply_list(call, inputs, indices);
+        detail::Structure<Result>::flatten(result, outputs);
+        *captured = std::move(result);
+      }
+      return outputs;
     };
   }
 
@@ -148,6 +171,8 @@ class Model {
 
   Module module_;
   std::shared_ptr<Forward> forward_;
+  std::shared_ptr<std::any> captured_;  // what forward returned when it was captured
+  std::unique_ptr<detail::TrainingClaim> claim_;
   std::unique_ptr<Executor> executor_;
 };
 
@@ -164,6 +189,18 @@ template <typename Module>
 Model<Module> inferenceModel(Module module, const Options& options = {}) {
   options.freeze();
   return Model<Module>(Purpose::inference, std::move(module), options);
+}
+
+// A model may stand for its module.
+template <typename Module>
+Model<Module> trainingModel(Model<Module>& model, const Options& options = {},
+                            std::optional<Optimizer> optimizer = std::nullopt) {
+  return trainingModel(model.module(), options, std::move(optimizer));
+}
+
+template <typename Module>
+Model<Module> inferenceModel(Model<Module>& model, const Options& options = {}) {
+  return inferenceModel(model.module(), options);
 }
 
 // True while forward is being captured for a program; false when it runs as usual.

@@ -7,11 +7,18 @@
 
 namespace tessera {
 
+class Executor;
+
 void bind_errors(pybind11::module_& module);
 void bind_logging(pybind11::module_& module);
 void bind_options(pybind11::module_& module);
+void bind_optimizer(pybind11::module_& module);  // before executors, which take one
 void bind_executor(pybind11::module_& module);
+// What an executor tells about its program and its last call.
+void bind_inspection(pybind11::class_<Executor>& executor);
 void bind_batches(pybind11::module_& module);
+void bind_capture(pybind11::module_& module);
+void bind_process(pybind11::module_& module);
 
 // Where the user's Python code is: the innermost frame outside of torch and of our packages, and
 // the module whose forward runs. Takes the GIL.

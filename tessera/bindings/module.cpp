@@ -6,6 +6,9 @@ PYBIND11_MODULE(poptorch_core, module) {
   tessera::bind_errors(module);
   tessera::bind_logging(module);
   tessera::bind_options(module);
+  tessera::bind_optimizer(module);
   tessera::bind_executor(module);
   tessera::bind_batches(module);
+  tessera::bind_capture(module);
+  tessera::bind_process(module);
 }

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/passes/add_optimizer.h"
+#include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/host_call.h"
 
@@ -107,13 +108,23 @@ const Recorder::Loss& terminal_loss(Recorder& recorder) {
   return *terminal;
 }
 
-void run_backward(Recorder& recorder) {
-  const at::Tensor loss = terminal_loss(recorder).tensor;
+// The loss's value.
+ValueId run_backward(Recorder& recorder) {
+  const Recorder::Loss terminal = terminal_loss(recorder);
+  const at::Tensor& loss = terminal.tensor;
   check(loss.requires_grad(),
         "the loss does not depend on any parameter that requires a gradient, so there is nothing "
         "to train");
   recorder.begin_backward();
   torch::autograd::backward({loss}, {at::ones_like(loss)});
+  return terminal.value;
+}
+
+// Results are never 64-bit, also where they need no program.
+CapturedOutput constant_output(const at::Tensor& tensor, bool made_in_forward) {
+  if (!made_in_forward || !has_dtype(tensor.scalar_type())) return {-1, tensor.detach(), false};
+  const auto type = scalar_type_of(narrowed(dtype_of(tensor.scalar_type())));
+  return {-1, tensor.detach().to(type), true};
 }
 
 std::vector<CapturedOutput> add_outputs(Recorder& recorder,
@@ -121,12 +132,12 @@ std::vector<CapturedOutput> add_outputs(Recorder& recorder,
   std::vector<CapturedOutput> outputs;
   for (const at::Tensor& tensor : tensors) {
     if (recorder.is_constant(tensor)) {
-      outputs.push_back({-1, tensor.detach()});
+      outputs.push_back(constant_output(tensor, recorder.made_in_forward(tensor)));
       continue;
     }
     const auto index = static_cast<int64_t>(recorder.graph().outputs().size());
     recorder.graph().add_output(std::to_string(index), recorder.read(tensor));
-    outputs.push_back({index, {}});
+    outputs.push_back({index, {}, false});
   }
   return outputs;
 }
@@ -177,7 +188,8 @@ Capture capture(const CaptureRequest& request) {
     const at::AutoGradMode with_gradients(true);
     const Recording recording(recorder);
     outputs = request.forward(inputs);
-    if (request.training) run_backward(recorder);
+    recorder.check_supported();
+    if (request.training) result.loss = run_backward(recorder);
   } catch (const std::exception& error) {
     recorder.seal();
     const std::string_view what = error.what();

@@ -33,8 +33,9 @@ struct CaptureRequest {
 };
 
 struct CapturedOutput {
-  int64_t graph_output = -1;  // or, where it is negative,
-  at::Tensor constant;        // a tensor that no operator made: returned as it is
+  int64_t graph_output = -1;     // or, where it is negative,
+  at::Tensor constant;           // a tensor that needs no program,
+  bool made_in_forward = false;  // made anew for every call, or the user's own
 };
 
 struct ChangedInput {
@@ -47,6 +48,7 @@ struct Capture {
   std::vector<BoundState> states;  // one for each of graph.states()
   std::vector<CapturedOutput> outputs;
   std::vector<ChangedInput> changed_inputs;
+  ValueId loss;  // of a training step
 };
 
 Capture capture(const CaptureRequest& request);

@@ -1,5 +1,6 @@
 #include "tessera/torch/convert.h"
 
+#include <algorithm>
 #include <array>
 
 #include "tessera/base/error.h"
@@ -34,6 +35,11 @@ DType dtype_of(at::ScalarType type) {
   fail(ErrorKind::user,
        "tensors of type {} cannot be part of a program; use a floating-point, integer or bool type",
        c10::toString(type));
+}
+
+bool has_dtype(at::ScalarType type) {
+  return std::any_of(pairs.begin(), pairs.end(),
+                     [type](const Pair& pair) { return pair.torch == type; });
 }
 
 at::ScalarType scalar_type_of(DType dtype) {

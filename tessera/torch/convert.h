@@ -9,6 +9,7 @@ namespace tessera {
 
 // Error for types that no graph can hold (complex numbers, quantised types).
 DType dtype_of(at::ScalarType type);
+bool has_dtype(at::ScalarType type);
 at::ScalarType scalar_type_of(DType dtype);
 
 Shape shape_of(const at::Tensor& tensor);

@@ -116,6 +116,8 @@ Recording::Recording(Recorder& recorder) : include_(capture_keys) {
 
 Recording::~Recording() { current = nullptr; }
 
+Recorder* current_recorder() { return current.load(); }
+
 NotRecorded::NotRecorded() : exclude_(capture_keys) {}
 
 }  // namespace tessera

@@ -33,4 +33,7 @@ class NotRecorded {
   c10::impl::ExcludeDispatchKeyGuard exclude_;
 };
 
+// The recorder at work; null where nothing is recorded.
+Recorder* current_recorder();
+
 }  // namespace tessera

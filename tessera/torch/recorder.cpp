@@ -93,6 +93,17 @@ DType graph_dtype(DType dtype) {
   return narrowed(dtype);
 }
 
+bool gives_unsupported(const torch::jit::Stack& results) {
+  for (const c10::IValue& result : results) {
+    if (result.isTensor() && !fits_in_graph(result.toTensor())) return true;
+    if (!result.isTensorList()) continue;
+    for (const at::Tensor& tensor : result.toTensorVector()) {
+      if (!fits_in_graph(tensor)) return true;
+    }
+  }
+  return false;
+}
+
 TensorType graph_type_of(const at::Tensor& tensor) {
   TensorType type = type_of(tensor);
   type.dtype = graph_dtype(type.dtype);
@@ -223,7 +234,18 @@ bool Recorder::is_switch(const Named& named) {
   return named.kind == StateKind::buffer && small && flags;
 }
 
+bool Recorder::made_in_forward(const at::Tensor& tensor) const {
+  return tensor.has_storage() && made_in_forward_.contains(tensor.storage().unsafeGetStorageImpl());
+}
+
+int64_t Recorder::value_number(const at::Tensor& tensor) {
+  check(!is_constant(tensor),
+        "getIpuTensorId: the tensor is a constant, not a value of the program");
+  return read(tensor).index;
+}
+
 bool Recorder::is_constant(const at::Tensor& tensor) const {
+  if (!tensor.has_storage()) return true;  // a sparse one; the program makes none
   if (!tensor.storage().data() && tensor.numel() > 0) return false;
   const Named* named = find_named(tensor);
   return (!named || is_switch(*named)) && versions_.untouched(tensor);
@@ -237,7 +259,11 @@ void Recorder::write(const at::Tensor& tensor, ValueId value) {
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const AtenCall call(op, stack);
   const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
-  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call);
+  if (unsupported_.concerns(call) && !can_run_now(call)) {
+    record_unsupported(call, stack);
+    return;
+  }
+  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call.overload());
   if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
@@ -268,7 +294,7 @@ void Recorder::answer(const AtenCall& call, torch::jit::Stack& stack) {
     results = shapes_only(call);
   } catch (const std::exception&) {
     front_end_.forget_error();
-    refuse_value(call);
+    refuse_value(call.overload());
   }
   torch::jit::drop(stack, call.count());
   for (c10::IValue& result : results) stack.push_back(std::move(result));
@@ -301,6 +327,7 @@ void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
   for (c10::IValue& result : torch::jit::last(stack, results).vec()) {
     if (!result.isTensor() || !result.toTensor().defined()) continue;
     const at::Tensor made = result.toTensor();
+    if (!made.has_storage()) continue;
     if (unset && made.numel() > 0) {
       std::memset(made.storage().data(), 0, made.storage().nbytes());
     }
@@ -308,7 +335,7 @@ void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
   }
   if (results != 1 || !stack.back().isTensor() || !stack.back().toTensor().defined()) return;
   const at::Tensor made = stack.back().toTensor();
-  if (made.storage().data() || made.numel() == 0) return;
+  if (!made.has_storage() || made.storage().data() || made.numel() == 0) return;
   // PyTorch's zeros without memory.
   at::Tensor zeros = at::zeros(made.sizes(), made.scalar_type());
   made_in_forward_.emplace(zeros.storage().unsafeGetStorageImpl(), zeros.storage());
@@ -477,6 +504,10 @@ void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& c
                                 torch::jit::Stack& stack) {
   const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
   const torch::jit::Stack results = dry_run(call, front_end_.forget_error);
+  if (gives_unsupported(results)) {
+    unsupported_.record(call, builder_.origin(), results, fakes_, stack);
+    return;
+  }
   const auto& schema = call.schema();
 
   std::vector<std::optional<TensorType>> types;
@@ -526,7 +557,19 @@ void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& c
   for (c10::IValue& result : returned) stack.push_back(std::move(result));
 }
 
-void Recorder::refuse_value(const AtenCall& call) {
+void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack) {
+  const Origin origin = provenance_.origin();
+  torch::jit::Stack results;
+  try {
+    results = dry_run(call, front_end_.forget_error);
+  } catch (const std::exception&) {
+    front_end_.forget_error();
+    unsupported_.give_up(call, origin);
+  }
+  unsupported_.record(call, origin, results, fakes_, stack);
+}
+
+void Recorder::refuse_value(const std::string& asked_by) {
   const Origin origin = provenance_.origin();
   const Error error(
       ErrorKind::user,
@@ -534,11 +577,13 @@ void Recorder::refuse_value(const AtenCall& call) {
                   "program runs; .item(), bool(), tolist(), numpy() and control flow over tensors "
                   "cannot be part of a static graph: use tensor operators such as torch.where, or "
                   "pass the number as an argument that is not a tensor",
-                  place(origin), call.overload()));
+                  place(origin), asked_by));
+  remember_refusal(error);
   throw error;
 }
 
 void Recorder::mark_loss(const at::Tensor& loss) {
+  if (unsupported_.is_stand_in(loss)) return;
   losses_.push_back({loss, read(loss), provenance_.origin()});
 }
 

@@ -15,6 +15,7 @@
 #include "tessera/torch/fake_storage.h"
 #include "tessera/torch/provenance.h"
 #include "tessera/torch/storage_versions.h"
+#include "tessera/torch/unsupported.h"
 
 namespace tessera {
 
@@ -55,6 +56,18 @@ class Recorder {
   // True for a tensor whose values are there: a constant, not something the program computes.
   bool is_constant(const at::Tensor& tensor) const;
 
+  // True for a constant that forward made itself; other constants were there before.
+  bool made_in_forward(const at::Tensor& tensor) const;
+
+  // Which of the program's values the tensor holds now. Error for one that is no such value.
+  int64_t value_number(const at::Tensor& tensor);
+
+  // Error that names all operators that no program can have, where forward used any.
+  void check_supported() const { unsupported_.check_none(); }
+
+  // Forward asked for a value that is only known when the program runs.
+  [[noreturn]] void refuse_value(const std::string& asked_by);
+
   void mark_loss(const at::Tensor& loss);
   struct Loss {
     at::Tensor tensor;
@@ -89,7 +102,7 @@ class Recorder {
   void answer(const AtenCall& call, torch::jit::Stack& stack);
   bool can_run_now(const AtenCall& call) const;
   void run_now(const c10::OperatorHandle& op, const AtenCall& call, torch::jit::Stack& stack);
-  [[noreturn]] void refuse_value(const AtenCall& call);
+  void record_unsupported(const AtenCall& call, torch::jit::Stack& stack);
   StorageVersions::Found outside_value(const at::Tensor& tensor);
   ValueId constant_value(const at::Tensor& whole);
   ValueId operand_value(const CallOperand& operand, std::optional<at::ScalarType> promoted);
@@ -114,6 +127,7 @@ class Recorder {
   Provenance provenance_;
   FakeStorages fakes_;
   StorageVersions versions_;
+  Unsupported unsupported_;
   std::vector<BoundState> bound_states_;
   std::vector<Loss> losses_;
   std::optional<Error> refusal_;

@@ -1,4 +1,4 @@
-"""What may and may not happen in forward, and that a capture leaves no trace."""
+"""How forward becomes a program: views, in-place operators, gradients; nothing is left behind."""
 
 import copy
 import inspect
@@ -9,43 +9,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from models import BatchNormCNN, batch
+from scale import X, check_against_eager, train
 from torch.utils.checkpoint import checkpoint
-
-
-class Scale(nn.Module):
-    """Trains one weight; `body` is what the test is about."""
-
-    def __init__(self, body):
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor([1.5, -2.0, 0.5]))
-        self.register_buffer("steps", torch.zeros(3))
-        self.body = body
-
-    def forward(self, x):
-        y = self.body(self, x * self.weight)
-        return y, poptorch.identity_loss(y, reduction="mean")
-
-
-X = torch.tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, 0.25]])
-
-
-def train(body, x=X):
-    model = Scale(body)
-    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    return model, executor(x.clone())
-
-
-def check_against_eager(body, x=X):
-    model, (output, loss) = train(body, x)
-    reference = Scale(body)
-    expected, expected_loss = reference(x.clone())
-    torch.testing.assert_close(output, expected.detach())
-    torch.testing.assert_close(loss, expected_loss.detach())
-    expected_loss.backward()
-    with torch.no_grad():
-        expected_weight = Scale(body).weight - 0.1 * reference.weight.grad
-    torch.testing.assert_close(model.weight.detach(), expected_weight)
-    torch.testing.assert_close(model.steps.detach(), reference.steps)
 
 
 def slice_in_place(self, y):
@@ -111,6 +76,7 @@ BODIES = [
 ]
 
 
+@pytest.mark.spec("1.6 constants from outside")
 @pytest.mark.parametrize("body", BODIES, ids=lambda b: b.__name__)
 def test_views_and_in_place_operators(body):
     check_against_eager(body)
@@ -128,6 +94,7 @@ class Tied(nn.Module):
         return y, F.mse_loss(y, torch.ones_like(y))
 
 
+@pytest.mark.spec("1.3 tied parameters")
 def test_tied_parameters_and_a_module_used_twice():
     torch.manual_seed(0)
     model = Tied()
@@ -147,6 +114,7 @@ def test_tied_parameters_and_a_module_used_twice():
         torch.testing.assert_close(ours.detach(), theirs.detach())
 
 
+@pytest.mark.spec("12 randomSeed", "12 rng advances")
 def test_dropout_draws_anew_on_every_step_and_scales():
     class Dropped(nn.Module):
         def forward(self, x):
@@ -188,6 +156,7 @@ def masks(self, y):
     return y[y > 0]
 
 
+@pytest.mark.spec("1.6 values are not there")
 @pytest.mark.parametrize(
     "body",
     [reads_item, branches, calls_numpy, calls_tolist, takes_address, masks],
@@ -197,11 +166,12 @@ def test_reading_a_value_is_refused_with_the_line(body):
     lines, start = inspect.getsourcelines(body)
     with pytest.raises(poptorch.Error) as error:
         train(body)
-    assert "capture_test.py" in str(error.value)
-    line = int(str(error.value).split("capture_test.py:")[1].split(":")[0].split(" ")[0])
+    assert "capture_test.py" in error.value.message
+    line = int(error.value.message.split("capture_test.py:")[1].split(":")[0].split(" ")[0])
     assert start < line < start + len(lines)
 
 
+@pytest.mark.spec("1.6 values are not there")
 def test_reading_an_input_or_a_weight_is_refused_too():
     class Input(nn.Module):
         def __init__(self):
@@ -216,6 +186,7 @@ def test_reading_an_input_or_a_weight_is_refused_too():
             poptorch.inferenceModel(Input())(torch.ones(3), which)
 
 
+@pytest.mark.spec("1.6 print of a tensor")
 def test_print_shows_a_placeholder(capsys):
     def prints(self, y):
         print(y, f"{y.sum()}")
@@ -227,6 +198,7 @@ def test_print_shows_a_placeholder(capsys):
     assert "1.5" not in repr(X * 2) and "tensor([[" in repr(X)  # printing works again
 
 
+@pytest.mark.spec("1.6 values are not there", "1.6 factory functions")
 def test_values_made_in_forward_may_be_read():
     def constants(self, y):
         return y * torch.tensor([1.0, 2.0, 4.0])[2].item() + len(torch.arange(4).tolist())
@@ -253,6 +225,7 @@ def assert_unchanged(model, before):
     assert before[3] == after[3]
 
 
+@pytest.mark.spec("1.4 compile")
 @pytest.mark.parametrize("with_grad", [False, True])
 def test_capture_leaves_the_module_as_it_was(with_grad):
     torch.manual_seed(0)
@@ -289,6 +262,7 @@ def test_what_forward_keeps_in_attributes_is_put_back():
     assert not hasattr(model.layer, "doubled")
 
 
+@pytest.mark.spec("1.4 compile")
 def test_a_forward_that_raises_reaches_the_user_and_leaves_no_trace():
     class Raises(BatchNormCNN):
         def forward(self, x, labels=None):
@@ -307,6 +281,7 @@ def test_a_forward_that_raises_reaches_the_user_and_leaves_no_trace():
     assert not executor.isCompiled()
 
 
+@pytest.mark.spec("1.6 values are not there")
 def test_leaked_capture_tensors_do_no_harm():
     leaked = []
 
@@ -319,6 +294,7 @@ def test_leaked_capture_tensors_do_no_harm():
     (leaked[0] + 1).sum().item()
 
 
+@pytest.mark.spec("1.5 in-place on inputs")
 def test_input_changed_in_place_is_written_back():
     class Changes(nn.Module):
         def forward(self, x):
@@ -342,6 +318,7 @@ def test_nodes_carry_file_line_and_module():
     assert backward and all("backward" in b and "models.py" in b for b in backward)
 
 
+@pytest.mark.spec("1.6 parameter assignment")
 def test_registered_tensors_cannot_be_replaced_in_forward():
     class Replaces(nn.Module):
         def __init__(self):
@@ -367,6 +344,7 @@ def test_one_hot_and_whole_maximum():
     check_against_eager(body)
 
 
+@pytest.mark.spec("1.6 constants from outside")
 def test_constants_are_worked_out_while_capturing():
     def body(self, y):
         mask = torch.tril(torch.ones(3, 3)).eq(0)
@@ -390,6 +368,7 @@ def test_label_smoothing(reduction, weight):
     check_against_eager(body)
 
 
+@pytest.mark.spec("1.6 values are not there")
 def test_an_error_of_the_users_own_is_not_replaced_by_an_earlier_refusal():
     def body(self, y):
         try:

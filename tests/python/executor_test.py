@@ -1,4 +1,4 @@
-"""Executors: compiling, attaching, weights that follow, outputs, errors, options, loader."""
+"""Executors: compiling, attaching, outputs, losses, options, loader."""
 
 import copy
 import gc
@@ -7,7 +7,6 @@ import pathlib
 import pickle
 import subprocess
 import sys
-import weakref
 
 import poptorch
 import pytest
@@ -29,78 +28,7 @@ def trained(steps=2, options=None, **numbers):
     return model, executor, initial
 
 
-def differs(a, b):
-    return any(not torch.equal(a[k], b[k]) for k in a)
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda m: m.state_dict(),
-        lambda m: {"w": m.layers[0].weight.detach(), "b": m.layers[0].bias.data},
-        lambda m: {k: p + 0 for k, p in m.named_parameters()},
-        lambda m: {k: torch.clone(p) for k, p in m.named_parameters()},
-        lambda m: copy.deepcopy(m).state_dict(),
-        lambda m: pickle.loads(pickle.dumps(m)).state_dict(),
-    ],
-    ids=["state_dict", "attributes", "arithmetic", "function", "deepcopy", "pickle"],
-)
-def test_whoever_looks_at_the_weights_sees_the_trained_ones(read):
-    model, executor, initial = trained()
-    seen = {k: v.detach().clone() for k, v in read(model).items()}
-    executor.copyWeightsToHost()
-    expected = {k: v.detach().clone() for k, v in read(model).items()}
-    assert not differs(seen, expected)
-    assert differs(model.state_dict(), initial)
-
-
-def test_saved_weights_load_without_us(tmp_path):
-    model, _, _ = trained()
-    torch.save(model.state_dict(), tmp_path / "weights.pth")
-    torch.save(model, tmp_path / "model.pth")
-    code = (
-        "import sys, torch\n"
-        f"sys.path.insert(0, {str(sys.path[0])!r})\n"
-        f"from models import MLP\n"
-        f"w = torch.load({str(tmp_path / 'weights.pth')!r})\n"
-        f"m = torch.load({str(tmp_path / 'model.pth')!r})\n"
-        "assert type(m) is MLP and type(next(m.parameters())) is torch.nn.Parameter\n"
-        "assert all(torch.equal(w[k], v) for k, v in m.state_dict().items())\n"
-        "assert 'poptorch' not in sys.modules\n"
-    )
-    import models
-
-    code = code.replace(str(sys.path[0]), str(models.__file__).rsplit("/", 1)[0])
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_an_inference_model_sees_trained_weights_and_follows():
-    model, executor, _ = trained()
-    x, labels = batch("MLP")
-    inference = poptorch.inferenceModel(model)
-    torch.testing.assert_close(inference(x), copy.deepcopy(model)(x).detach())
-    first = inference(x)
-    executor(x, labels)
-    second = inference(x)
-    assert not torch.equal(first, second)
-    torch.testing.assert_close(second, copy.deepcopy(model)(x).detach())
-
-
-def test_weights_changed_on_the_host_need_copy_weights_to_device():
-    model, executor, _ = trained(steps=1)
-    inference = poptorch.inferenceModel(model)
-    x, _ = batch("MLP")
-    inference(x)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
-    assert inference(x).abs().sum() > 0
-    inference.copyWeightsToDevice()
-    assert inference(x).abs().sum() == 0
-    executor.load_state_dict({k: torch.zeros_like(v) for k, v in model.state_dict().items()})
-    assert executor(*batch("MLP"))[0].abs().sum() == 0
-
-
+@pytest.mark.spec("1.4 attachToDevice", "1.4 detachFromDevice", "12 rng across detach")
 def test_detach_and_attach_keep_everything():
     def run(detach):
         torch.manual_seed(0)
@@ -123,6 +51,7 @@ def test_detach_and_attach_keep_everything():
     assert all(torch.equal(expected[k], got[k]) for k in expected)
 
 
+@pytest.mark.spec("1.4 attachToDevice", "1.4 detachFromDevice", "1.4 isAttachedToDevice")
 def test_attach_and_detach_at_the_wrong_time():
     executor = poptorch.inferenceModel(MLP())
     for method in (executor.attachToDevice, executor.detachFromDevice, executor.copyWeightsToHost):
@@ -137,30 +66,6 @@ def test_attach_and_detach_at_the_wrong_time():
         executor.detachFromDevice()
 
 
-def test_destroy_unwraps_and_a_call_compiles_again():
-    model, executor, _ = trained()
-    assert type(model).__name__ == "PoptorchMLP"
-    with pytest.raises(RuntimeError, match="already been wrapped"):
-        poptorch.trainingModel(model)
-    executor.destroy()
-    assert type(model) is MLP and type(model.layers[0].weight) is nn.Parameter
-    assert not executor.isCompiled()
-    x, labels = batch("MLP", size=4)
-    assert executor(x, labels)[0].shape == (4, 4)
-
-
-def test_an_executor_that_goes_away_leaves_the_trained_weights():
-    model, executor, initial = trained()
-    gone = weakref.ref(executor)
-    del executor
-    assert gone() is None  # at once: nothing goes round in circles
-    assert differs(model.state_dict(), initial)
-    again = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
-    again(*batch("MLP"))
-    again.destroy()
-    assert type(model) is MLP
-
-
 def usage():
     """Resident bytes, threads and open files of this process."""
     gc.collect()
@@ -168,6 +73,7 @@ def usage():
     return pages * 4096, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.spec("1.4 destroy")
 def test_two_hundred_cycles_leave_nothing_behind():
     def cycle():
         model, executor, _ = trained(steps=1)
@@ -182,6 +88,7 @@ def test_two_hundred_cycles_leave_nothing_behind():
     assert after[0] - before[0] < 6 << 20 and after[1:] == before[1:]
 
 
+@pytest.mark.spec("1.4 __call__")
 def test_a_thousand_training_calls_do_not_grow():
     model, executor, _ = trained(steps=1)
     inputs = batch("MLP")
@@ -194,38 +101,6 @@ def test_a_thousand_training_calls_do_not_grow():
     assert after[0] - before[0] < 1 << 20 and after[1:] == before[1:]
 
 
-def test_forwarding_and_repr():
-    model, executor, _ = trained()
-    assert executor.layers is model.layers
-    assert repr(executor) == repr(model)
-    assert list(executor.state_dict()) == list(model.state_dict())
-    with pytest.raises(AttributeError):
-        executor.no_such_thing
-
-
-class Echo(nn.Module):
-    def forward(self, x, extra=None, scale=2):
-        result = {"y": x * scale, "nested": (x.sum(), [x[0], "text"])}
-        if extra is not None:
-            result["extra"] = extra + 1
-        return result
-
-
-def test_nested_results_constants_and_keywords():
-    executor = poptorch.inferenceModel(Echo())
-    x = torch.arange(6.0).reshape(2, 3)
-    result = executor(x, scale=3)
-    assert torch.equal(result["y"], x * 3)
-    assert torch.equal(result["nested"][0], x.sum())
-    assert torch.equal(result["nested"][1][0], x[0]) and result["nested"][1][1] == "text"
-    with pytest.raises(poptorch.Error, match="compiled for"):
-        executor(x, scale=4)
-    with pytest.raises(poptorch.Error, match="missing"):
-        executor(scale=3)
-    with pytest.raises(AssertionError):
-        executor(x, nonsense=1)
-
-
 MODES = [
     (poptorch.OutputMode.All, None, (12, 4), (4,)),
     (poptorch.OutputMode.Final, None, (3, 4), ()),
@@ -234,6 +109,7 @@ MODES = [
 ]
 
 
+@pytest.mark.spec("5 All", "5 EveryN", "5 Final", "5 Sum", "5 scalar outputs")
 @pytest.mark.parametrize("mode,period,shape,loss_shape", MODES, ids=lambda v: str(v))
 def test_output_modes(mode, period, shape, loss_shape):
     model = MLP()
@@ -248,6 +124,7 @@ def test_output_modes(mode, period, shape, loss_shape):
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.spec("10.2 int64 and float64", "10.2 native types")
 def test_integers_come_back_32_bit():
     class Picks(nn.Module):
         def forward(self, x, index):
@@ -269,6 +146,7 @@ class Losses(nn.Module):
         return self.compute(torch.sigmoid(self.fc(x)), torch.full((4, 3), 0.5))
 
 
+@pytest.mark.spec("10.1 losses")
 def test_one_loss_exactly():
     x = torch.randn(4, 3)
     with pytest.raises(poptorch.Error, match="Couldn't find a loss"):
@@ -283,6 +161,7 @@ def test_one_loss_exactly():
         poptorch.trainingModel(Losses(lambda y, t: F.mse_loss(y.detach(), t)))(x)
 
 
+@pytest.mark.spec("10.1 losses")
 def test_identity_loss_outside_a_model():
     x = torch.tensor([1.0, 3.0], requires_grad=True)
     poptorch.identity_loss(x, "mean").backward()
@@ -293,58 +172,20 @@ def test_identity_loss_outside_a_model():
         poptorch.identity_loss(x, "max")
 
 
-def test_bad_inputs_are_one_clear_sentence():
-    options = poptorch.Options().deviceIterations(4)
-    executor = poptorch.inferenceModel(MLP(), options)
-    with pytest.raises(AssertionError, match="deviceIterations \\(4\\)"):
-        executor(torch.randn(6, 20))
-    executor(torch.randn(8, 20))
-    with pytest.raises(poptorch.Error, match="compiled for"):
-        executor(torch.randn(12, 20))
-    with pytest.raises(poptorch.Error, match="compiled for"):
-        executor(torch.randn(8, 20).double())
-    with pytest.raises(poptorch.Error, match="no elements"):
-        poptorch.inferenceModel(MLP())(torch.randn(0, 20))
-    with pytest.raises(poptorch.Error, match="models.py"):
-        poptorch.inferenceModel(MLP())(torch.randn(8, 21))
-    with pytest.raises(poptorch.Error, match="half precision"):
-        poptorch.inferenceModel(MLP())(torch.randn(8, 20).half())
-    with pytest.raises(poptorch.Error, match="poptorch.Options"):
-        poptorch.inferenceModel(MLP(), {"deviceIterations": 4})
+@pytest.mark.spec("4.1 unsupported type")
+def test_an_optimizer_that_no_program_has():
+    model = MLP()
     with pytest.raises(AssertionError, match="Unsupported optimizer"):
-        model = MLP()
         poptorch.trainingModel(model, optimizer=torch.optim.Adagrad(model.parameters()))
+
+
+@pytest.mark.spec("2.2 replicationFactor")
+def test_several_replicas_are_refused():
     with pytest.raises(poptorch.Error, match="replicationFactor"):
         poptorch.trainingModel(MLP(), poptorch.Options().replicationFactor(2))
-    accumulating = poptorch.Options()
-    accumulating.Training.gradientAccumulation(2)
-    with pytest.raises(poptorch.Error, match="deviceIterations"):
-        poptorch.inferenceModel(MLP(), accumulating)
 
 
-def test_a_class_that_does_not_exist_is_an_error_not_a_crash():
-    model = MLP().train()
-    executor = poptorch.trainingModel(model)
-    x, labels = batch("MLP")
-    with pytest.raises(poptorch.Error, match="class index 9"):
-        executor(x, torch.full_like(labels, 9))
-    executor(x, labels)
-
-
-def test_is_running_on_ipu_only_while_captured():
-    seen = []
-
-    class Asks(nn.Module):
-        def forward(self, x):
-            seen.append(poptorch.isRunningOnIpu())
-            return x + 1
-
-    model = Asks()
-    model(torch.ones(1))
-    poptorch.inferenceModel(model)(torch.ones(1))
-    assert seen == [False, True] and not poptorch.isRunningOnIpu()
-
-
+@pytest.mark.spec("2.1 fluent", "2.1 reading values", "2.1 freezing", "2.1 pickle", "2.1 repr")
 def test_options():
     options = (
         poptorch.Options()
@@ -372,6 +213,7 @@ def test_options():
         poptorch.Options().deviceIterations(0)
 
 
+@pytest.mark.spec("7 progress bar")
 def test_the_progress_bar_is_whole_lines_without_a_terminal():
     code = (
         "import torch, poptorch\n"

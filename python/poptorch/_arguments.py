@@ -1,0 +1,107 @@
+"""Arguments of a call, bound to the signature of forward: what is a tensor, what is a constant."""
+
+import inspect
+import re
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from . import _structure, poptorch_core
+
+_MISSING = re.compile(r"missing a required.* argument: '(\w+)'")
+
+
+class Bound(NamedTuple):
+    """The arguments of one call. Defaults are filled in; a tensor among them stays a default."""
+
+    positional: Any  # structures
+    by_name: Any
+    names: List[str]  # of the tensors
+    tensors: List[torch.Tensor]
+
+    def rebuild(self, tensors: List[torch.Tensor]) -> Tuple[tuple, dict]:
+        """(args, kwargs) for forward, with other tensors."""
+        iterator = iter(tensors)
+        args = _structure.rebuild(self.positional, iterator)
+        return args, _structure.rebuild(self.by_name, iterator)
+
+
+class Signature:
+    """The parameters of a forward method."""
+
+    def __init__(self, forward: Callable):
+        try:
+            self._signature = inspect.signature(forward)
+        except ValueError:  # a compiled method, which says nothing of its parameters
+            self._signature = inspect.signature(lambda *args, **kwargs: None)
+
+    def bind(self, args: tuple, kwargs: dict) -> Bound:
+        """AssertionError for arguments that forward does not have, Error for missing ones."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise self._explained(error) from None
+        for parameter in self._signature.parameters.values():
+            default = parameter.default
+            if parameter.name in bound.arguments or default is inspect.Parameter.empty:
+                continue
+            # A tensor that the user did not pass is a constant of forward, not an input.
+            if not _structure.has_tensors(default):
+                bound.arguments[parameter.name] = default
+        tensors: List[torch.Tensor] = []
+        positional = _structure.flatten(tuple(bound.args), tensors)
+        by_name = _structure.flatten(dict(bound.kwargs), tensors)
+        return Bound(positional, by_name, self._names(positional, by_name), tensors)
+
+    def _explained(self, error: TypeError) -> Exception:
+        missing = _MISSING.search(str(error))
+        if missing:
+            return poptorch_core.Error(
+                f"Mandatory parameter {missing[1]} missing: this call does not give all arguments "
+                f"of forward{self._signature}"
+            )
+        return AssertionError(f"{error}; the model's method is forward{self._signature}")
+
+    def _names(self, positional, by_name):
+        names = []
+        for i, child in enumerate(getattr(positional, "children", ())):
+            names += _structure.names_of(child, self._positional_name(i))
+        if not isinstance(by_name, dict):
+            for key, child in zip(by_name.keys, by_name.children):
+                names += _structure.names_of(child, key)
+        return names
+
+    def _positional_name(self, index):
+        for i, parameter in enumerate(self._signature.parameters.values()):
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                return f"{parameter.name}.{index - i}"
+            if i == index:
+                return parameter.name
+        raise IndexError(index)
+
+    def tensors_alone(self, bound: Bound) -> bool:
+        """True where a call with just the tensors, in order, means the same."""
+        by_name = self._signature.parameters
+        parameters = list(by_name.values())
+        if not isinstance(bound.by_name, dict):
+            return False
+        for name, value in bound.by_name.items():
+            if name not in by_name or value is not by_name[name].default:
+                return False
+        children = getattr(bound.positional, "children", bound.positional)
+        for i, child in enumerate(children[len(bound.tensors) :], len(bound.tensors)):
+            if i >= len(parameters) or child is not parameters[i].default:
+                return False
+        return all(_structure.is_tensor(child) for child in children[: len(bound.tensors)])
+
+
+def difference(compiled: Bound, call: Bound) -> Optional[str]:
+    """How a call's structure or constants differ from the compiled ones; None where they do not."""
+    pairs: Dict[str, Tuple[Any, Any]] = {
+        "arguments": (compiled.positional, call.positional),
+        "keyword arguments": (compiled.by_name, call.by_name),
+    }
+    for what, (wanted, got) in pairs.items():
+        if not _structure.same(wanted, got):
+            return f"the model was compiled for {what} {wanted}, this call has {got}"
+    return None

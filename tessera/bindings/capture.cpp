@@ -1,0 +1,37 @@
+// What Python asks and says while a model is captured.
+#include "tessera/torch/capture.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "tessera/base/error.h"
+#include "tessera/bindings/bindings.h"
+#include "tessera/torch/dispatch.h"
+
+namespace py = pybind11;
+
+namespace tessera {
+namespace {
+
+Recorder& recorder() {
+  check(is_capturing(), "this can only be asked while forward runs inside a wrapped model");
+  return *current_recorder();
+}
+
+}  // namespace
+
+void bind_capture(py::module_& module) {
+  module.def("is_capturing", &is_capturing);
+  module.def("push_module", &push_module);
+  module.def("pop_module", &pop_module);
+  module.def("clear_modules", &clear_modules);
+  module.def(
+      "has_value", [](const at::Tensor& tensor) { return recorder().is_constant(tensor); },
+      "Whether a tensor's values are known while capturing: not those of the program.");
+  module.def("made_in_forward",
+             [](const at::Tensor& tensor) { return recorder().made_in_forward(tensor); });
+  module.def("refuse_value", [](const std::string& what) { recorder().refuse_value(what); });
+  module.def("value_number",
+             [](const at::Tensor& tensor) { return recorder().value_number(tensor); });
+}
+
+}  // namespace tessera
