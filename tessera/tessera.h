@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/api/data_loader.h"
+#include "tessera/api/logging.h"
 #include "tessera/api/model.h"
 #include "tessera/api/optim.h"
 #include "tessera/api/options.h"

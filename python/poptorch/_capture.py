@@ -8,6 +8,7 @@ from torch.distributions import Distribution
 from torch.nn.modules import module as torch_module
 
 from . import poptorch_core
+from ._static_forms import static_forms
 from .ops import identity_loss
 
 
@@ -91,18 +92,21 @@ class _Registered:
             for table in (module._parameters, module._buffers)
         ]
         # Plain attributes are put back too: what forward computed into them has no values.
-        self._attributes = [
-            (module, name, value)
-            for module in model.modules()
-            for name, value in vars(module).items()
-            if isinstance(value, torch.Tensor)
-        ]
+        self._attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
 
     def restore(self):
         """Undo what forward registered; return the name of the first such tensor, or None."""
         changed = None
-        for module, name, value in self._attributes:
-            vars(module)[name] = value
+        for attributes, before in self._attributes:
+            tensors = {
+                name
+                for name, value in (*attributes.items(), *before.items())
+                if isinstance(value, torch.Tensor)
+            }
+            for name in tensors & before.keys():
+                attributes[name] = before[name]
+            for name in tensors - before.keys():
+                del attributes[name]
         for prefix, module, table, before in self._tables:
             for name in {**before, **table}:
                 if before.get(name) is table.get(name) and (name in before) == (name in table):
@@ -144,7 +148,8 @@ def capturing(model: torch.nn.Module):
     checks_arguments = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:
-        yield
+        with static_forms():
+            yield
     finally:
         for name, method in _ORIGINAL.items():
             setattr(torch.Tensor, name, method)

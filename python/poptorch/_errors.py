@@ -5,7 +5,7 @@ class Error(Exception):
     """Something that you can mend: what was wanted, what came, what to do.
 
     * `message`: the bare sentence;
-    * `type`: where it comes from, `poptorch_py_error` for Python, `poptorch_cpp_error` for the core;
+    * `type`: who found it, `poptorch_py_error` for Python, `poptorch_cpp_error` for the core;
     * `location`: what was being done, innermost first, one line `[0] ...` each; empty for Python.
     """
 

@@ -11,7 +11,7 @@ from typing import Union
 
 from . import poptorch_core
 
-# The core's levels by PopTorch's names, with what Python's logging calls them.
+# The core's levels in the numbers of Python's logging.
 _LEVELS = {
     0: logging.DEBUG - 5,
     1: logging.DEBUG,
@@ -20,7 +20,7 @@ _LEVELS = {
     4: logging.ERROR,
     6: logging.CRITICAL + 10,
 }
-_NAMES = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
+_NAMES = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
 _COLOURS = {
     logging.DEBUG - 5: "\x1b[37m",
     logging.DEBUG: "\x1b[36m",
@@ -83,26 +83,15 @@ def _make_logger() -> logging.Logger:
 logger = _make_logger()
 
 
-def _names() -> str:
-    return ", ".join(f"{name} ({number})" for number, name in _NAMES.items())
-
-
 def setLogLevel(level: Union[str, int]) -> None:
     """Which messages are shown, of Python and of the core.
 
     A name or its number: TRACE (0), DEBUG (1), INFO (2), WARN (3, the default), ERR (4), OFF (6).
     """
-    if isinstance(level, int):
-        if isinstance(level, bool) or level not in _LEVELS:
-            raise ValueError(f"Invalid log level integer {level}: use one of {_names()}")
-        number = level
-    else:
-        named = poptorch_core.log_level_named(level) if isinstance(level, str) else None
-        if named is None or level.isdigit():
-            raise ValueError(f"Invalid log level {level!r}: use one of {_names()}")
-        number = named
-    poptorch_core.set_log_level(number)
-    logger.setLevel(_LEVELS[number])
+    if isinstance(level, bool) or not isinstance(level, (str, int)):
+        raise ValueError(f"Invalid log level {level!r}: it must be a name or an integer")
+    poptorch_core.setLogLevel(level)
+    logger.setLevel(_LEVELS[poptorch_core.log_level()])
 
 
 def setPopartLogLevel(level: str) -> None:
@@ -111,5 +100,5 @@ def setPopartLogLevel(level: str) -> None:
     There is no separate compiler here whose messages have a level of their own: what it would say
     comes with the core's, so that only the name is checked.
     """
-    if not isinstance(level, str) or level not in _NAMES.values():
-        raise ValueError(f"Level must be one of {', '.join(_NAMES.values())}, not {level!r}")
+    if not isinstance(level, str) or level not in _NAMES:
+        raise ValueError(f"Level must be one of {', '.join(_NAMES)}, not {level!r}")

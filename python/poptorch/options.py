@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 # Where an Options keeps its parts, and of which class they are.
-_PARTS: Dict[str, type] = {
+_PARTS: Dict[str, Any] = {
     "_distributed": _DistributedOptions,
     "_jit": _JitOptions,
     "_popart": _PopartOptions,

@@ -11,14 +11,13 @@ loaders trace themselves; programs add what they want to see:
     channel.instrument(reader, "read", "decode")
 """
 
-import atexit
 import contextlib
 import functools
 import json
 import os
 import threading
 import time
-from typing import Any, Callable, ContextManager, Iterator, Optional, TextIO
+from typing import Any, Callable, ContextManager, Iterator, Optional
 
 from ._logging import logger
 
@@ -38,12 +37,13 @@ def _folder_asked_for() -> Optional[str]:
 
 
 class _Timeline:
-    """The file of this process: a JSON array, one event a line."""
+    """The file of this process: a JSON array, whole after every event."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._file: Optional[TextIO] = None
+        self._file: Optional[int] = None
         self._pid = -1
+        self._end = 0
         self._lock = threading.Lock()
 
     def add(self, channel: str, label: str, start: int, end: int) -> None:
@@ -56,34 +56,26 @@ class _Timeline:
             "pid": os.getpid(),
             "tid": threading.get_native_id(),
         }
+        text = json.dumps(event)
         with self._lock:
-            if self._pid != event["pid"]:
+            if self._pid != event["pid"]:  # the first one, or that of a process that was forked
                 self._open()
-            if self._file is not None:
-                self._file.write(json.dumps(event) + ",\n")
+            if self._file is None:
+                return
+            written = f"{',' if self._end else '['}\n{text}\n]".encode()
+            os.pwrite(self._file, written, self._end)
+            self._end += len(written) - 2  # the next event takes the place of the end
 
     def _open(self) -> None:
-        # A forked process begins a file of its own; what lies in the buffer is its parent's.
         self._pid = os.getpid()
+        self._end = 0
         path = os.path.join(self._folder, f"poptorch_{self._pid}.trace.json")
         try:
             os.makedirs(self._folder, exist_ok=True)
-            # A line at a time: whoever forks must not inherit half-written ones.
-            self._file = open(path, "w", buffering=1, encoding="utf-8")
-            self._file.write("[\n")
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         except OSError as error:
             self._file = None
             logger.warning("the timeline of PVTI_OPTIONS cannot be written: %s", error)
-
-    def close(self) -> None:
-        with self._lock:
-            if self._file is not None and self._pid == os.getpid():
-                # An array must not end in a comma.
-                self._file.write(
-                    json.dumps({"name": "end", "ph": "i", "ts": _now() / 1000}) + "\n]\n"
-                )
-                self._file.close()
-            self._file = None
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -96,7 +88,6 @@ def _now() -> int:
 _FOLDER = _folder_asked_for()
 _TIMELINE = _Timeline(_FOLDER) if _FOLDER is not None else None
 if _TIMELINE is not None:
-    atexit.register(_TIMELINE.close)
     os.register_at_fork(after_in_child=_TIMELINE.after_fork)
 
 

@@ -23,11 +23,32 @@ const py::object& class_of(ErrorKind kind) {
   return classes().error;
 }
 
-// One of poptorch's own exceptions. The source is the line of the user's program that called us.
+// Whether a text is file:line.
+bool is_place(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  return colon != std::string_view::npos && colon > 0 && colon + 1 < text.size() &&
+         text.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+}
+
+// The line to look at first: that of forward, where the message or what was being done name one,
+// or else the one that called us.
+std::string source_of(std::string_view message, const std::vector<std::string>& context) {
+  const std::string_view head = message.substr(0, message.find(": "));
+  if (is_place(head)) return std::string(head);
+  for (const std::string_view scope : context) {
+    const size_t at = scope.rfind(" at ");
+    if (at != std::string_view::npos && is_place(scope.substr(at + 4))) {
+      return std::string(scope.substr(at + 4));
+    }
+  }
+  return python_call_site();
+}
+
+// One of poptorch's own exceptions.
 void raise(const py::object& type, const std::string& message, const char* kind,
            const std::vector<std::string>& context) {
-  const std::string source = python_call_site();
-  std::string location = context.empty() ? "[0] called at " + source : "";
+  const std::string source = source_of(message, context);
+  std::string location = context.empty() ? "[0] called at " + python_call_site() : "";
   for (size_t i = 0; i < context.size(); ++i) {
     location += fmt::format("{}[{}] {}", i > 0 ? "\n" : "", i, context[i]);
   }

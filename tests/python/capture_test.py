@@ -241,6 +241,27 @@ def test_capture_leaves_the_module_as_it_was(with_grad):
     model(x, labels)[1].backward()  # still trains eagerly
 
 
+def test_what_forward_keeps_in_attributes_is_put_back():
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.total = None
+            self.last = torch.zeros(2)
+
+        def forward(self, x):
+            self.total = self.layer(x).sum()
+            self.last = x + 1
+            self.layer.doubled = 2 * x
+            return self.total + self.last.sum()
+
+    model = Keeps()
+    last = model.last
+    poptorch.inferenceModel(model)(torch.ones(2, 2))
+    assert model.total is None and model.last is last
+    assert not hasattr(model.layer, "doubled")
+
+
 @pytest.mark.spec("1.4 compile")
 def test_a_forward_that_raises_reaches_the_user_and_leaves_no_trace():
     class Raises(BatchNormCNN):

@@ -113,6 +113,15 @@ TRUTH = integers(2, 3, 4).bool()
 INDEX = torch.tensor([0, 2, 1, 2])
 ROWS = integers(3, 3, 4)
 
+
+def index_reduce(how, grad):
+    def operator(x, index, y):
+        return (x + 0).index_reduce_(0, index, y, how)
+
+    values = (X, torch.tensor([0, 2]), randn(2, 4, seed=3))
+    return case(f"index_reduce_{how}", operator, *values, grad=grad)
+
+
 CREATION = [
     case("arange", lambda x: torch.arange(4) * x, X),
     case("fill", lambda x: torch.fill(x, 2.5) + x, X),
@@ -129,18 +138,15 @@ CREATION = [
 
 INDEX_AND_SHAPE = [
     case("bincount", lambda i: torch.bincount(i, minlength=5), integers(5, 20), grad=False),
+    case(
+        "bincount_of_weights", lambda i, w: i.bincount(w, 7), integers(5, 12), randn(12), grad=False
+    ),
     same("bucketize", X, boundaries=torch.tensor([-1.0, 0.0, 1.0]), grad=False),
     case("cat", lambda x, y: torch.cat([x, y], 1), X, Y),
     case("chunk", lambda x: torch.chunk(x, 2, 1), X),
     case("gather", lambda x, i: torch.gather(x, 0, i), X, ROWS),
     case("index_select", lambda x, i: torch.index_select(x, 1, i), X, INDEX),
-    case(
-        "index_reduce",
-        lambda x, i, y: (x + 0).index_reduce_(0, i, y, "prod"),
-        X,
-        torch.tensor([0, 2]),
-        randn(2, 4, seed=3),
-    ),
+    *(index_reduce(how, grad=how != "prod") for how in ("amax", "amin", "mean", "prod")),
     case("reshape", lambda x: x.reshape(2, 6), X),
     case("roll", lambda x: torch.roll(x, (1, -2), (0, 1)), X),
     case("scatter", lambda x, i, y: torch.scatter(x, 0, i, y), X, integers(3, 1, 4), randn(1, 4)),
@@ -280,6 +286,7 @@ class WeightNorm(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = nn.utils.weight_norm(nn.Linear(4, 3))
+        del self.layer.weight  # computed anew in each forward; PyTorch cannot copy it
 
     def forward(self, x):
         return self.layer(x)

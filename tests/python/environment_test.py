@@ -123,9 +123,9 @@ if __name__ == "__main__":
 """
 
 
-def run_traced(tmp_path, options):
+def run_traced(tmp_path, options, text=TRACED):
     script = tmp_path / "program.py"
-    script.write_text(TRACED)
+    script.write_text(text)
     environment = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
     if options is not None:
         environment["PVTI_OPTIONS"] = options
@@ -174,6 +174,17 @@ def test_nothing_is_written_unless_asked_for(tmp_path, options):
     result = run_traced(tmp_path, options)
     assert [file.name for file in tmp_path.iterdir()] == ["program.py"]
     assert "PVTI" not in result.stderr
+
+
+@pytest.mark.spec("7 PVTI_OPTIONS", "13 tracepoints")
+def test_workers_write_files_of_their_own(tmp_path):
+    options = json.dumps({"enable": "true", "directory": "traces"})
+    run_traced(tmp_path, options, TRACED.replace("batch_size=2", "batch_size=2, num_workers=2"))
+    files = list((tmp_path / "traces").iterdir())
+    assert len(files) == 3
+    events = [event for file in files for event in json.loads(file.read_text())]
+    assert {event["pid"] for event in events} == {int(f.name.split("_")[1][:-11]) for f in files}
+    assert sum(event["name"] == "__getitem__" for event in events) == 4
 
 
 @pytest.mark.spec("7 PVTI_OPTIONS")

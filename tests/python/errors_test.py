@@ -73,12 +73,16 @@ def test_errors_of_the_core():
     assert tail == "\n".join(f"  {line}" for line in lines)
 
 
+def lines_of(function):
+    first = function.__code__.co_firstlineno
+    return tuple(
+        f"In {__file__}:{line}: 'poptorch_cpp_error': " for line in range(first, first + 6)
+    )
+
+
 @pytest.mark.spec("7 str of core errors")
-def test_the_call_is_where_the_program_made_it():
-    error = core_error()
-    code = core_error.__code__
-    lines = range(code.co_firstlineno, code.co_firstlineno + 5)
-    assert str(error).startswith(tuple(f"In {__file__}:{line}: " for line in lines))
+def test_the_line_of_forward_comes_first():
+    assert str(core_error()).startswith(lines_of(Complex.forward))
 
 
 @pytest.mark.spec("7 location")
@@ -86,7 +90,9 @@ def test_an_error_outside_of_any_scope_has_a_location():
     executor = poptorch.inferenceModel(Sum())
     with pytest.raises(poptorch.Error) as caught:
         executor.copyWeightsToHost()
-    assert caught.value.location.startswith("[0] ")
+    assert caught.value.location.startswith("[0] called at ")
+    here = test_an_error_outside_of_any_scope_has_a_location
+    assert str(caught.value).startswith(lines_of(here))  # else the line that called
 
 
 @pytest.mark.spec("7 RecoverableError", "7 Error attributes")
@@ -127,6 +133,17 @@ def test_long_messages_of_the_core_go_to_a_file(tmp_path, monkeypatch):
     assert text in (tmp_path / "poptorch_error.log").read_text()
 
 
+@pytest.mark.spec("7 poptorch_error.log", "2.2 logDir")
+def test_the_file_is_in_the_log_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "\n" * 200)
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with pytest.raises(poptorch.Error, match="more lines: the whole message is in"):
+        poptorch.inferenceModel(Sum(), poptorch.Options().logDir(str(folder)))(torch.ones(2))
+    assert [file.name for file in folder.iterdir()] == ["poptorch_error.log"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 @pytest.mark.spec("7 poptorch_error.log")
 def test_long_messages_of_the_program_stay_as_they_are(tmp_path, monkeypatch):
     class Chatty(nn.Module):
@@ -149,13 +166,10 @@ def program(text, **environment):
 def test_a_program_without_a_file():
     result = program(
         "import poptorch, torch\n"
-        "class M(torch.nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        return x.item()\n"
-        "poptorch.inferenceModel(M())(torch.ones(1))\n"
+        "poptorch.inferenceModel(torch.nn.Identity()).copyWeightsToHost()\n"
     )
     assert result.returncode == 1
-    assert "\npoptorch.poptorch_core.Error: In <string>:5: 'poptorch_cpp_error': " in result.stderr
+    assert "\npoptorch.poptorch_core.Error: In <string>:2: 'poptorch_cpp_error': " in result.stderr
 
 
 @pytest.mark.spec("1.1 __version__")

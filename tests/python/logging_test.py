@@ -122,14 +122,14 @@ def test_set_log_level(capfd, level, shown):
 
 
 @pytest.mark.spec("7 setLogLevel")
-@pytest.mark.parametrize("level", [5, 7, -1, True])
+@pytest.mark.parametrize("level", [5, 7, -1])
 def test_wrong_numbers(level):
     with pytest.raises(ValueError, match="Invalid log level integer"):
         poptorch.setLogLevel(level)
 
 
 @pytest.mark.spec("7 setLogLevel")
-@pytest.mark.parametrize("level", ["warn", "WARNING", "", "3", None, 2.0])
+@pytest.mark.parametrize("level", ["warn", "WARNING", "", "3", None, 2.0, True])
 def test_wrong_names(level):
     with pytest.raises(ValueError, match="Invalid log level"):
         poptorch.setLogLevel(level)
@@ -187,6 +187,18 @@ def test_the_same_message_is_shown_four_times(capfd):
     text = capfd.readouterr().err
     assert text.count("] again\n") == 4 and text.count("] again, in the core\n") == 4
     assert text.count("] another\n") == 1
+
+
+@pytest.mark.spec("7 repeated messages", "2.2 maxRepeatLogs")
+@pytest.mark.parametrize("limit, shown", [(2, 2), (1, 1), (None, 10)])
+def test_how_often_a_message_is_shown_is_an_option(capfd, limit, shown):
+    options = poptorch.Options().maxRepeatLogs(limit)
+    poptorch.inferenceModel(Double(), options)(torch.ones(2))
+    for _ in range(10):
+        poptorch.logger.warning("again")
+        poptorch.poptorch_core.write_log(3, "in the core")
+    text = capfd.readouterr().err
+    assert text.count("] again\n") == shown and text.count("] in the core\n") == shown
 
 
 @pytest.mark.spec("7 progress bar")
