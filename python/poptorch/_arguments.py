@@ -30,7 +30,10 @@ class Signature:
     """The parameters of a forward method."""
 
     def __init__(self, forward: Callable):
-        self._signature = inspect.signature(forward)
+        try:
+            self._signature = inspect.signature(forward)
+        except ValueError:  # a compiled method, which says nothing of its parameters
+            self._signature = inspect.signature(lambda *args, **kwargs: None)
 
     def bind(self, args: tuple, kwargs: dict) -> Bound:
         """AssertionError for arguments that forward does not have, Error for missing ones."""
