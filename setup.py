@@ -67,6 +67,7 @@ setup(
     version=version(),
     packages=find_packages("python"),
     package_dir={"": "python"},
+    package_data={"": ["*.pyi", "py.typed"]},
     ext_modules=[Extension("poptorch.poptorch_core", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
     options={

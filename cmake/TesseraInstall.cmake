@@ -52,6 +52,6 @@ set(TESSERA_PYTHON_DIR lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}
     CACHE STRING "Where the Python packages go, below the prefix")
 install(TARGETS poptorch_core LIBRARY DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${TESSERA_PYTHON_DIR}
-        FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
 install(FILES ${CMAKE_BINARY_DIR}/python/poptorch/_build.py
         DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)

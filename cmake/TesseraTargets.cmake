@@ -1,8 +1,12 @@
 # How every folder of the tree becomes targets: its sources one static library, its *_test.cpp one
 # GoogleTest program. A new file in a folder needs no line here.
 
+option(TESSERA_PRECOMPILED "Precompile common headers" OFF)
 find_program(TESSERA_CCACHE ccache)
-if(TESSERA_CCACHE)
+if(TESSERA_CCACHE AND TESSERA_PRECOMPILED)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TESSERA_CCACHE})
+elseif(TESSERA_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TESSERA_CCACHE})
 endif()
 
@@ -16,6 +20,15 @@ if(TESSERA_SANITIZE)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 
+# Builds under sanitizers are made to run tests once: there a common header spares parsing the standard
+# library anew for every file. The release build has none, so that a missing #include is noticed.
+function(tessera_precompile target)
+  if(TESSERA_PRECOMPILED)
+    target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional>
+      <span> <string> <vector> <fmt/format.h> ${ARGN})
+  endif()
+endfunction()
+
 # tessera_folder(name [LIBS libs...] [TEST_LIBS libs...] [LABELS labels...])
 function(tessera_folder name)
   cmake_parse_arguments(arg "" "" "LIBS;TEST_LIBS;LABELS" ${ARGN})
@@ -26,6 +39,7 @@ function(tessera_folder name)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC tessera_flags ${arg_LIBS})
+    tessera_precompile(${name})
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE tessera_flags ${arg_LIBS})
@@ -45,6 +59,9 @@ function(tessera_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                              TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # Tests are compiled more often than they run long.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  tessera_precompile(${name} <gtest/gtest.h>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")

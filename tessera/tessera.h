@@ -3,6 +3,6 @@
 
 #include "tessera/api/data_loader.h"
 #include "tessera/api/model.h"
-#include "tessera/api/optimizer.h"
+#include "tessera/api/optim.h"
 #include "tessera/api/options.h"
 #include "tessera/api/weights_file.h"

@@ -10,13 +10,19 @@ optimiser update) without Python in between:
 
 from ._load import VERSION as __version__  # noqa: F401  (first: it says what is missing)
 
-from . import _process, _results, enums, optim, options, poptorch_core  # noqa: F401
+from . import _impl, _logging, _process, _results  # noqa: F401
+from . import enums, ops, optim, options, poptorch_core, profiling, testing
+from ._annotations import Attribute, BeginBlock, Block, BlockFunction, NameScope, nop
+from ._annotations import recomputationCheckpoint, removeBlocks, serializedMatMul
+from ._annotations import set_available_memory
 from ._async_accessor import AsynchronousDataAccessor
+from ._errors import createPoptorchError
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
 from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._module_repr import module_repr, print
 from ._structure import ICustomArgParser, registerCustomArgParser
 from ._tensor_ids import accessAttributes, getIpuTensorId
+from ._logging import logger, setLogLevel
 from .data_loader import DataLoader
 from .enums import (
     AutoStage,
@@ -48,9 +54,18 @@ from .options import (
 )
 from .poptorch_core import Error, RecoverableError, UnrecoverableError
 
+# Tessera's own version, which is also the end of __version__.
+__tessera_version__ = __version__.partition("+tessera.")[2]
+
+profiling.instrument_package(PoplarExecutor, DataLoader)
+
 __all__ = [
     "AsynchronousDataAccessor",
+    "Attribute",
     "AutoStage",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
     "CommGroupType",
     "ConnectionType",
     "DataLoader",
@@ -62,6 +77,7 @@ __all__ = [
     "MatMulSerializationMode",
     "MeanReductionStrategy",
     "MultiConvPlanType",
+    "NameScope",
     "Options",
     "OutputMode",
     "OverlapMode",
@@ -80,6 +96,7 @@ __all__ = [
     "UnrecoverableError",
     "VariableRetrievalMode",
     "accessAttributes",
+    "createPoptorchError",
     "enums",
     "getIpuTensorId",
     "identity_loss",
@@ -87,13 +104,23 @@ __all__ = [
     "ipuHardwareIsAvailable",
     "ipuHardwareVersion",
     "isRunningOnIpu",
+    "logger",
     "module_repr",
+    "nop",
+    "ops",
     "optim",
     "options",
     "poptorch_core",
     "print",
+    "profiling",
+    "recomputationCheckpoint",
     "registerCustomArgParser",
     "registerPostCompileHook",
     "registerPreCompileHook",
+    "removeBlocks",
+    "serializedMatMul",
+    "setLogLevel",
+    "set_available_memory",
+    "testing",
     "trainingModel",
 ]

@@ -13,7 +13,7 @@ import torch
 from . import _async_worker, _shared_ring, _structure, _worker_link, _worker_process, poptorch_core
 from .enums import SharingStrategy
 
-_open_workers = weakref.WeakSet()
+_open_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
 
 
 @atexit.register
@@ -108,7 +108,7 @@ class AsynchronousDataAccessor:
     def __len__(self) -> int:
         """Elements in an epoch; TypeError where the dataset cannot tell."""
         if self.rebatched_size is None or self._embedded:
-            return len(self._dataset)
+            return len(self._dataset)  # type: ignore[arg-type]  # TypeError is documented
         return poptorch_core.batch_count(
             self._samples(), self.rebatched_size, not self._keeps_remainder
         )

@@ -2,7 +2,6 @@
 
 import collections.abc
 import copy
-import datetime
 import warnings
 import weakref
 from typing import Any, Dict, List, Optional, Union
@@ -12,13 +11,14 @@ import torch
 from . import _process, _structure, _wrapping, optim, poptorch_core
 from ._arguments import Bound, Signature, difference
 from ._capture import capturing
+from ._inspection import Inspection
 from ._logging import logger
 from ._module_repr import module_repr
 from ._parameter_proxy import Grouping, ParameterProxy, check_groupings, values_of_a_replica
 from .options import Options
 
 
-class PoplarExecutor:
+class PoplarExecutor(Inspection):
     """A model that runs as one static program. Made by trainingModel() and inferenceModel()."""
 
     _user_model: torch.nn.Module
@@ -187,10 +187,6 @@ class PoplarExecutor:
         if self._core.isAttachedToDevice():
             self._core.copyWeightsToDevice()
         return result
-
-    def compilationTime(self) -> datetime.timedelta:
-        """How long compiling took."""
-        return datetime.timedelta(seconds=self._core.compilationSeconds())
 
     def hostCalls(self) -> list:
         """Operators of the program that run PyTorch's own kernels, for lack of one of ours.

@@ -1,22 +1,45 @@
-"""Messages of the Python side, in the form and at the level (POPTORCH_LOG_LEVEL) of the core's."""
+"""Messages of the Python side, in the form and at the level of the core's.
+
+They go through the logger "poptorch::python" of Python's own logging, to stderr. The level is
+POPTORCH_LOG_LEVEL's at first.
+"""
 
 import logging
 import os
 import sys
+from typing import Union
 
+from . import poptorch_core
+
+# The core's levels by PopTorch's names, with what Python's logging calls them.
 _LEVELS = {
-    "TRACE": logging.DEBUG - 5,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERR": logging.ERROR,
-    "OFF": logging.CRITICAL + 10,
+    0: logging.DEBUG - 5,
+    1: logging.DEBUG,
+    2: logging.INFO,
+    3: logging.WARNING,
+    4: logging.ERROR,
+    6: logging.CRITICAL + 10,
 }
-_NUMBERS = {"0": "TRACE", "1": "DEBUG", "2": "INFO", "3": "WARN", "4": "ERR", "6": "OFF"}
+_NAMES = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
+_COLOURS = {
+    logging.DEBUG - 5: "\x1b[37m",
+    logging.DEBUG: "\x1b[36m",
+    logging.INFO: "\x1b[32m",
+    logging.WARNING: "\x1b[33m\x1b[1m",
+    logging.ERROR: "\x1b[31m\x1b[1m",
+    logging.CRITICAL: "\x1b[1m\x1b[41m",
+}
+
+logging.addLevelName(_LEVELS[0], "TRACE")
+
+
+def _is_coloured(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty() and os.environ.get("TERM", "dumb") != "dumb")
 
 
 class _Handler(logging.Handler):
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         try:
             # Looked up anew: test runners and notebooks replace it.
             sys.stderr.write(self.format(record) + "\n")
@@ -26,21 +49,67 @@ class _Handler(logging.Handler):
 
 
 class _Formatter(logging.Formatter):
-    def format(self, record):
+    def format(self, record: logging.LogRecord) -> str:
         time = self.formatTime(record, "%H:%M:%S")
         level = record.levelname.lower()
-        return f"[{time}.{record.msecs:03.0f}] [poptorch:python] [{level}] {record.getMessage()}"
+        colour = _COLOURS.get(record.levelno, "") if _is_coloured(sys.stderr) else ""
+        if colour:
+            level = f"{colour}{level}\x1b[m"
+        millis = min(int(record.msecs), 999)
+        text = f"[{time}.{millis:03}] [poptorch::python] [{level}] {record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
 
 
-def _make_logger():
+class _Repeats(logging.Filter):
+    """Lets one and the same message through as often as Options.maxRepeatLogs says."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return poptorch_core.count_log(record.getMessage())
+
+
+def _make_logger() -> logging.Logger:
     made = logging.getLogger("poptorch::python")
     if not made.handlers:
         handler = _Handler()
         handler.setFormatter(_Formatter())
         made.addHandler(handler)
-        asked = os.environ.get("POPTORCH_LOG_LEVEL", "WARN")
-        made.setLevel(_LEVELS.get(_NUMBERS.get(asked, asked), logging.WARNING))
+        made.addFilter(_Repeats())
+        made.setLevel(_LEVELS[poptorch_core.log_level()])
     return made
 
 
 logger = _make_logger()
+
+
+def _names() -> str:
+    return ", ".join(f"{name} ({number})" for number, name in _NAMES.items())
+
+
+def setLogLevel(level: Union[str, int]) -> None:
+    """Which messages are shown, of Python and of the core.
+
+    A name or its number: TRACE (0), DEBUG (1), INFO (2), WARN (3, the default), ERR (4), OFF (6).
+    """
+    if isinstance(level, int):
+        if isinstance(level, bool) or level not in _LEVELS:
+            raise ValueError(f"Invalid log level integer {level}: use one of {_names()}")
+        number = level
+    else:
+        named = poptorch_core.log_level_named(level) if isinstance(level, str) else None
+        if named is None or level.isdigit():
+            raise ValueError(f"Invalid log level {level!r}: use one of {_names()}")
+        number = named
+    poptorch_core.set_log_level(number)
+    logger.setLevel(_LEVELS[number])
+
+
+def setPopartLogLevel(level: str) -> None:
+    """Which messages of the compiler are shown.
+
+    There is no separate compiler here whose messages have a level of their own: what it would say
+    comes with the core's, so that only the name is checked.
+    """
+    if not isinstance(level, str) or level not in _NAMES.values():
+        raise ValueError(f"Level must be one of {', '.join(_NAMES.values())}, not {level!r}")

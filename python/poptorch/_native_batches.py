@@ -57,6 +57,13 @@ def _require(known):
 class _Source:
     """Columns of rows: tensors, and for images the numbers that their bytes become."""
 
+    columns: list
+    known_state: object
+
+    def state(self) -> object:
+        """What must stay as it is for the columns to be true."""
+        raise NotImplementedError
+
     def is_current(self) -> bool:
         """False where the dataset was changed since: then its own code must run."""
         try:

@@ -25,7 +25,7 @@ _GUARD = re.compile(r"""__name__\s*==\s*["']__main__["']""")
 
 # Our ends of the links to workers. A forked child must not keep them open: a worker takes their
 # closing as the sign to stop. It also tells a child that the workers are not its own.
-_links = weakref.WeakSet()
+_links: "weakref.WeakSet" = weakref.WeakSet()
 
 
 def _close_links():

@@ -3,6 +3,18 @@
 import torch
 
 from . import poptorch_core
+from ._annotations import (  # noqa: F401
+    Attribute,
+    BeginBlock,
+    Block,
+    BlockFunction,
+    NameScope,
+    nop,
+    recomputationCheckpoint,
+    removeBlocks,
+    serializedMatMul,
+    set_available_memory,
+)
 
 _REDUCTIONS = ("sum", "mean", "none")
 

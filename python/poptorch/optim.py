@@ -1,79 +1,56 @@
 """Optimisers: they carry numbers; the update itself is part of the compiled program.
 
 `torch.optim.SGD`, `Adam`, `AdamW` and `RMSprop` can be used as they are. The classes here have the
-same arguments, in PyTorch's order, and after them those of PopTorch:
+same arguments, in PyTorch's order, and after them those of PopTorch. None stands for the default.
 
 * `loss_scaling` multiplies the loss and is divided out of its gradients again; programs compute in
   float32, whose range needs no help, so that results are those of a scaling by one;
 * `accum_type` and the types of momenta: float16 or float32; kept in float32;
 * `max_grad_norm`: the gradients of all weights together are scaled down to this norm;
 * `maximize`, `foreach`, `capturable`, `differentiable`, `fused` only concern `step()` on the host.
+
+What is given may change after the model was compiled (see `Optimizer.variable_attrs`), and
+`setOptimizer()` tells the program; what is left out is constant, `lr` too.
 """
 
 import inspect
 import math
-from typing import Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple
 
 import torch
 
 from ._logging import logger
+from ._optimizer import Optimizer, described
 
-# What an optimiser has once, whatever a group says.
-_OPTIMIZER_WIDE = (
-    "loss_scaling",
-    "accum_type",
-    "velocity_accum_type",
-    "first_order_momentum_accum_type",
-    "second_order_momentum_accum_type",
-    "use_combined_accum",
-    "bias_correction",
-    "use_tf_variant",
-    "max_grad_norm",
-)
+__all__ = ["SGD", "Adam", "AdamW", "LAMB", "Optimizer", "RMSprop", "described"]
 
 
-def _given(**arguments) -> dict:
-    """The arguments that are not None: for the others the base class has defaults."""
-    return {name: value for name, value in arguments.items() if value is not None}
+def _given(arguments: Mapping[str, Any]) -> Dict[str, Any]:
+    """Of a constructor's locals() those that are arguments and not None."""
+    left_out = ("self", "params", "__class__")
+    return {n: v for n, v in arguments.items() if n not in left_out and v is not None}
 
 
-def _known(base: type, **arguments) -> dict:
-    """The given arguments that this version of PyTorch has."""
-    parameters = inspect.signature(base.__init__).parameters
-    return {name: value for name, value in _given(**arguments).items() if name in parameters}
+def _known(base: type, given: Mapping[str, Any]) -> Dict[str, Any]:
+    """The given arguments that this version of PyTorch has. `fused` is for weights on a GPU."""
+    parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
+    return {n: v for n, v in given.items() if n in parameters and n != "fused"}
 
 
-def _accum_type(name: str, dtype: Optional[torch.dtype]) -> torch.dtype:
-    assert dtype in (
-        None,
-        torch.float16,
-        torch.float32,
-    ), f"{name} must be torch.float16 or torch.float32, not {dtype}"
-    if dtype == torch.float16:
-        logger.info("%s=torch.float16 is kept in float32", name)
-    return dtype or torch.float32
+_MOMENT_TYPES: Dict[str, Any] = {
+    "accum_type": torch.float32,
+    "first_order_momentum_accum_type": torch.float32,
+    "second_order_momentum_accum_type": torch.float32,
+}
 
 
-class _PopTorchOptimizer:
-    """What the classes below add to PyTorch's."""
-
-    def _set_extras(self, loss_scaling, **extras):
-        self.loss_scaling = 1.0 if loss_scaling is None else loss_scaling
-        for name, value in extras.items():
-            is_type = name.endswith("accum_type")
-            setattr(self, name, _accum_type(name, value) if is_type else value)
-
-    def __getstate__(self):
-        # PyTorch's keeps only its own attributes, which are those of a copy then.
-        extras = {name: getattr(self, name) for name in _OPTIMIZER_WIDE if hasattr(self, name)}
-        return {**super().__getstate__(), **extras}
-
-
-class SGD(_PopTorchOptimizer, torch.optim.SGD):
+class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent with momentum, dampening, weight decay and Nesterov momentum.
 
     `velocity_scaling` and `use_combined_accum` are accepted; in float32 they do not change results.
     """
+
+    _kind = "SGD"
 
     def __init__(
         self,
@@ -93,35 +70,28 @@ class SGD(_PopTorchOptimizer, torch.optim.SGD):
         velocity_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ):
-        super().__init__(
-            params,
-            lr,
-            **_given(
-                momentum=momentum,
-                dampening=dampening,
-                weight_decay=weight_decay,
-                nesterov=nesterov,
-            ),
-            **_known(
-                torch.optim.SGD, maximize=maximize, foreach=foreach, differentiable=differentiable
-            ),
-        )
-        if velocity_scaling is not None and not use_combined_accum:
+        given = _given(locals())
+        torch.optim.SGD.__init__(self, params, **_known(torch.optim.SGD, given))
+        if use_combined_accum:
+            self.defaults["velocity_scaling"] = given.get("velocity_scaling", 1.0)
+            for group in self.param_groups:
+                group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
+        elif velocity_scaling is not None:
             logger.warning("velocity_scaling is only used with use_combined_accum=True")
-        self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
-        for group in self.param_groups:
-            group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
-        self._set_extras(
-            loss_scaling,
-            accum_type=accum_type,
-            velocity_accum_type=velocity_accum_type,
-            use_combined_accum=bool(use_combined_accum),
-            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
-        )
+        extras: Dict[str, Any] = {
+            "loss_scaling": 1.0,
+            "use_combined_accum": False,
+            "accum_type": torch.float32,
+            "velocity_accum_type": torch.float32,
+            "max_grad_norm": math.inf,
+        }
+        self._add_extras(given, extras)
 
 
-class Adam(_PopTorchOptimizer, torch.optim.Adam):
+class Adam(Optimizer, torch.optim.Adam):
     """Adam; `weight_decay` is added to the gradient."""
+
+    _kind = "Adam"
 
     def __init__(
         self,
@@ -142,32 +112,20 @@ class Adam(_PopTorchOptimizer, torch.optim.Adam):
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ):
-        del fused  # PyTorch refuses it for weights that are not on a GPU
-        super().__init__(
-            params,
-            **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad),
-            **_known(
-                torch.optim.Adam,
-                foreach=foreach,
-                maximize=maximize,
-                capturable=capturable,
-                differentiable=differentiable,
-            ),
-        )
-        self._set_extras(
-            loss_scaling,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
-        )
+        given = _given(locals())
+        torch.optim.Adam.__init__(self, params, **_known(torch.optim.Adam, given))
+        extras: Dict[str, Any] = {"loss_scaling": 1.0, **_MOMENT_TYPES, "max_grad_norm": math.inf}
+        self._add_extras(given, extras)
 
 
-class AdamW(_PopTorchOptimizer, torch.optim.AdamW):
+class AdamW(Optimizer, torch.optim.AdamW):
     """AdamW: Adam whose weight decay does not pass through the moments.
 
     `bias_correction=False` leaves out the correction for the first steps.
     """
+
+    _kind = "AdamW"
+    bias_correction: bool
 
     def __init__(
         self,
@@ -189,34 +147,34 @@ class AdamW(_PopTorchOptimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ):
-        del fused
-        super().__init__(
-            params,
-            **_given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad),
-            **_known(
-                torch.optim.AdamW,
-                foreach=foreach,
-                maximize=maximize,
-                capturable=capturable,
-                differentiable=differentiable,
-            ),
-        )
-        self._set_extras(
-            loss_scaling,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            bias_correction=True if bias_correction is None else bool(bias_correction),
-            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
-        )
+        given = _given(locals())
+        torch.optim.AdamW.__init__(self, params, **_known(torch.optim.AdamW, given))
+        extras: Dict[str, Any] = {
+            "loss_scaling": 1.0,
+            "bias_correction": True,
+            **_MOMENT_TYPES,
+            "max_grad_norm": math.inf,
+        }
+        self._add_extras(given, extras)
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+        """One step on the host, for models that run without a wrapper; as the program does it."""
+        if self.bias_correction:
+            return super().step(closure)
+        return _step_on_host(self, closure)
+
+    def _move(self, weight: torch.Tensor, group: Mapping[str, Any], way: torch.Tensor) -> None:
+        weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(way, alpha=group["lr"])
 
 
-class RMSprop(_PopTorchOptimizer, torch.optim.RMSprop):
+class RMSprop(Optimizer, torch.optim.RMSprop):
     """RMSprop, also centred and with momentum.
 
     `use_tf_variant=True` is TensorFlow's: the mean square begins as one, eps is under the root, and
     the learning rate is a factor of what is added to the momentum.
     """
+
+    _kind = "RMSprop"
 
     def __init__(
         self,
@@ -236,34 +194,16 @@ class RMSprop(_PopTorchOptimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
         use_tf_variant: Optional[bool] = None,
     ):
-        super().__init__(
-            params,
-            **_given(
-                lr=lr,
-                alpha=alpha,
-                eps=eps,
-                weight_decay=weight_decay,
-                momentum=momentum,
-                centered=centered,
-            ),
-            **_known(
-                torch.optim.RMSprop,
-                foreach=foreach,
-                maximize=maximize,
-                differentiable=differentiable,
-            ),
-        )
-        self._set_extras(
-            loss_scaling,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            use_tf_variant=bool(use_tf_variant),
-        )
+        given = _given(locals())
+        torch.optim.RMSprop.__init__(self, params, **_known(torch.optim.RMSprop, given))
+        self._add_extras(given, {"loss_scaling": 1.0, **_MOMENT_TYPES, "use_tf_variant": False})
 
 
-class LAMB(_PopTorchOptimizer, torch.optim.Optimizer):
+class LAMB(Optimizer):
     """LAMB: AdamW's direction, scaled for each weight to min(‖w‖, max_weight_norm)."""
+
+    _kind = "LAMB"
+    bias_correction: bool
 
     def __init__(
         self,
@@ -279,113 +219,66 @@ class LAMB(_PopTorchOptimizer, torch.optim.Optimizer):
         first_order_momentum_accum_type: Optional[torch.dtype] = None,
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
     ):
-        defaults = dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2)
-        defaults["max_weight_norm"] = 65500.0
-        defaults.update(
-            _given(
-                lr=lr,
-                betas=betas,
-                eps=eps,
-                weight_decay=weight_decay,
-                max_weight_norm=max_weight_norm,
-            )
-        )
+        given = _given(locals())
+        defaults: Dict[str, Any] = {
+            "lr": 1e-3,
+            "betas": (0.9, 0.999),
+            "eps": 1e-8,
+            "weight_decay": 1e-2,
+            "max_weight_norm": 65500.0,
+        }
+        defaults.update({name: given[name] for name in defaults if name in given})
         for name in ("lr", "eps", "weight_decay", "max_weight_norm"):
             if not defaults[name] >= 0:
                 raise ValueError(f"LAMB's {name} must not be negative, got {defaults[name]}")
         for beta in defaults["betas"]:
             if not 0 <= beta < 1:
                 raise ValueError(f"LAMB's betas must be at least 0 and below 1, got {beta}")
-        super().__init__(params, defaults)
-        self._set_extras(
-            loss_scaling,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            bias_correction=True if bias_correction is None else bool(bias_correction),
-        )
+        torch.optim.Optimizer.__init__(self, params, defaults)
+        self._add_extras(given, {"bias_correction": True, "loss_scaling": 1.0, **_MOMENT_TYPES})
 
-    @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
         """One step on the host, for models that run without a wrapper."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._step_of(weight, group)
-        return loss
+        return _step_on_host(self, closure)
 
-    def _step_of(self, weight, group):
-        state = self.state[weight]
-        if not state:
-            state["step"] = 0
-            state["exp_avg"] = torch.zeros_like(weight)
-            state["exp_avg_sq"] = torch.zeros_like(weight)
-        state["step"] += 1
-        beta1, beta2 = group["betas"]
-        first = state["exp_avg"].mul_(beta1).add_(weight.grad, alpha=1 - beta1)
-        second = state["exp_avg_sq"].mul_(beta2).addcmul_(weight.grad, weight.grad, value=1 - beta2)
-        if self.bias_correction:
-            first = first / (1 - beta1 ** state["step"])
-            second = second / (1 - beta2 ** state["step"])
-        direction = first / second.sqrt().add_(group["eps"])
-        direction.add_(weight, alpha=group["weight_decay"])
-        length, direction_length = weight.norm().item(), direction.norm().item()
+    def _move(self, weight: torch.Tensor, group: Mapping[str, Any], way: torch.Tensor) -> None:
+        way = way.add(weight, alpha=group["weight_decay"])
+        length, way_length = weight.norm().item(), way.norm().item()
         trust = 1.0
-        if length != 0 and direction_length != 0:
-            trust = min(length, group["max_weight_norm"]) / direction_length
-        weight.add_(direction, alpha=-group["lr"] * trust)
+        if length != 0 and way_length != 0:
+            trust = min(length, group["max_weight_norm"]) / way_length
+        weight.sub_(way, alpha=group["lr"] * trust)
 
 
-_KINDS = {
-    "AdamW": torch.optim.AdamW,
-    "Adam": torch.optim.Adam,
-    "SGD": torch.optim.SGD,
-    "RMSprop": torch.optim.RMSprop,
-    "LAMB": LAMB,
-}
-
-
-def _numbers(group: dict) -> dict:
-    """The entries of a parameter group that are numbers; of a pair of betas beta1 and beta2."""
-    entries = {name: value for name, value in group.items() if name != "params"}
-    if "betas" in entries:
-        entries["beta1"], entries["beta2"] = entries.pop("betas")
-    numbers = {}
-    for name, value in entries.items():
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError):
-            pass  # schedulers and users put names and lists there too
-    return numbers
-
-
-def described(optimizer: torch.optim.Optimizer) -> tuple:
-    """(kind, [(parameters, numbers) of each group], max_grad_norm), as the core takes them."""
-    kind = next((name for name, base in _KINDS.items() if isinstance(optimizer, base)), None)
-    assert kind, (
-        f"Unsupported optimizer type {type(optimizer).__name__}: use SGD, Adam, AdamW or RMSprop "
-        "of torch.optim or poptorch.optim, or poptorch.optim.LAMB"
-    )
-    if type(optimizer) not in (_KINDS[kind], globals()[kind]):
-        logger.warning(
-            "%s is a subclass of a supported optimiser: its own step() is never run",
-            type(optimizer).__name__,
-        )
-    wide = {}
-    if isinstance(optimizer, _PopTorchOptimizer):
-        wide = {n: getattr(optimizer, n) for n in _OPTIMIZER_WIDE if hasattr(optimizer, n)}
-    groups = []
+@torch.no_grad()
+def _step_on_host(optimizer: Any, closure: Optional[Callable[[], float]]) -> Optional[float]:
+    """A step of AdamW or LAMB; they differ in how a weight goes the way that the moments point."""
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
     for group in optimizer.param_groups:
-        ignored = [name for name in _OPTIMIZER_WIDE if name in group]
-        if ignored:
-            logger.warning(
-                "%s of a parameter group is ignored: it belongs to the whole optimiser",
-                ", ".join(ignored),
-            )
-        own = {name: value for name, value in group.items() if name not in ignored}
-        groups.append((list(group["params"]), {**_numbers(own), **_numbers(wide)}))
-    return kind, groups, float(wide.get("max_grad_norm", math.inf))
+        for weight in group["params"]:
+            if weight.grad is not None:
+                way = _way_of_moments(
+                    weight.grad, optimizer.state[weight], group, optimizer.bias_correction
+                )
+                optimizer._move(weight, group, way)
+    return loss
+
+
+def _way_of_moments(
+    grad: torch.Tensor, state: Dict[str, Any], group: Mapping[str, Any], corrected: bool
+) -> torch.Tensor:
+    if not state:
+        state["step"] = 0
+        state["exp_avg"] = torch.zeros_like(grad)
+        state["exp_avg_sq"] = torch.zeros_like(grad)
+    state["step"] += 1
+    beta1, beta2 = group["betas"]
+    first = state["exp_avg"].mul_(beta1).add_(grad, alpha=1 - beta1)
+    second = state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    if corrected:
+        first = first / (1 - beta1 ** state["step"])
+        second = second / (1 - beta2 ** state["step"])
+    return first / second.sqrt().add_(group["eps"])

@@ -2,17 +2,22 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
 
 #include "tessera/api/compile_hooks.h"
+#include "tessera/api/environment.h"
+#include "tessera/api/graph_export.h"
+#include "tessera/api/optim.h"
+#include "tessera/api/optimizer_numbers.h"
 #include "tessera/api/result_tensor.h"
+#include "tessera/api/synthetic_inputs.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
 #include "tessera/ops/host_call.h"
-#include "tessera/passes/add_optimizer.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
@@ -24,18 +29,11 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-// How many micro-batches' values are in dimension 0.
-Shape stacked(Shape shape, int64_t count) {
-  if (count == 1) return shape;
-  if (shape.empty()) return {count};
-  shape[0] *= count;
-  return shape;
-}
-
 RngState initial_rng(const Options& options) {
   if (options.random_seed()) return {static_cast<uint64_t>(*options.random_seed()), 0};
   std::random_device device;
-  return {(uint64_t{device()} << 32) | device(), 0};
+  return {((uint64_t{device()} << 32) | device()) >> 1,
+          0};  // as a seed of the user's: not negative
 }
 
 Optimizer default_optimizer(const ModelAccess& model) {
@@ -64,6 +62,12 @@ OutputMode default_output_mode(Purpose purpose) {
   return purpose == Purpose::training ? OutputMode::final_value : OutputMode::all;
 }
 
+std::vector<double> numbers_of(const Optimizer& optimizer) {
+  std::vector<double> numbers;
+  for (const auto& [name, value] : named_numbers(optimizer)) numbers.push_back(value);
+  return numbers;
+}
+
 std::string described(at::ScalarType type, const Shape& shape) {
   return fmt::format("{}{}", c10::toString(type), to_string(shape));
 }
@@ -78,19 +82,24 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
       optimizer_(optimizer                      ? std::move(*optimizer)
                  : purpose == Purpose::training ? default_optimizer(model_)
                                                 : Optimizer("SGD", {})),
-      rng_(initial_rng(options_)) {
+      rng_(initial_rng(options_)),
+      has_seed_(options_.random_seed().has_value()) {
   check_options(purpose_, options_);
   if (options_.defaultOutputMode()) options_.outputMode(default_output_mode(purpose_));
   options_.freeze();
+  accept(optimizer_);
+  optimizer_.state().connect(*this);
 }
 
 Executor::~Executor() {
   try {
     copyWeightsToHostIfNeeded();  // training is not lost with the executor
+    if (optimizer_.is_shared()) bring_optimizer_state();
   } catch (const std::exception& error) {
     log(LogLevel::error, "the trained weights could not be written to the module: {}",
         error.what());
   }
+  optimizer_.state().disconnect(*this, false);
   for (const auto& weight : host_weights_) {
     if (weight->newer_values == this) weight->newer_values = nullptr;
   }
@@ -103,11 +112,6 @@ void Executor::check_compiled() const {
 const Executable& Executor::executable() const {
   check_compiled();
   return *executable_;
-}
-
-double Executor::compilationSeconds() const {
-  check_compiled();
-  return compilation_seconds_;
 }
 
 // One micro-batch of each input, to capture with: what forward sees.
@@ -143,7 +147,8 @@ void Executor::compile(const std::vector<NamedTensor>& inputs) {
 void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   const ErrorContext where("compiling the {} step",
                            purpose_ == Purpose::training ? "training" : "inference");
-  options_.check_for_compile();
+  prepare_process(options_);
+  check_for_compile();
   const auto start = std::chrono::steady_clock::now();
   std::optional<ProgressBar> bar;
   if (options_.show_compilation_progress_bar()) {
@@ -166,16 +171,23 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   if (model_.modules) request.modules = model_.modules();
   Capture captured = capture(request);
   captured.graph.name = purpose_ == Purpose::training ? "training" : "inference";
+  std::vector<Output> gradients = captured.graph.outputs();
   if (purpose_ == Purpose::training) add_update(captured);
+  name_and_anchor(captured, std::move(gradients));
   progress(30);
 
   CompileOptions compile_options;
   compile_options.precise = options_.precise_results();
   compile_options.autotune = options_.autotuned();
+  if (options_.Precision().floating_point_exceptions()) {
+    // Each operator on its own, so that the one that raised it can be named.
+    compile_options.disabled_passes = {"fuse_elementwise", "fuse_updates", "recompute"};
+  }
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };
   executable_ = tessera::compile(std::move(captured.graph), compile_options);
   progress(100);
+  export_graph(executable_->graph());
 
   weights_ = std::move(captured.states);
   outputs_ = std::move(captured.outputs);
@@ -190,27 +202,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   }
   compilation_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  attachToDevice();
-}
-
-// The optimiser's part of the step: which captured parameter is in which group.
-void Executor::add_update(Capture& captured) const {
-  UpdateSpec spec = optimizer_.program();
-  spec.gradient_accumulation = options_.Training().gradient_accumulation();
-  spec.mean_reduction =
-      options_.Training().accumulation_and_replication_reduction_type() == ReductionType::mean;
-  for (size_t g = 0; g < spec.groups.size(); ++g) {
-    for (const BoundState& state : captured.states) {
-      if (state.kind != StateKind::parameter) continue;
-      for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
-        if (parameter.data_ptr() == state.host.data_ptr()) {
-          spec.groups[g].parameters.push_back(state.name);
-          break;
-        }
-      }
-    }
-  }
-  add_optimizer(captured.graph, spec);
+  if (!is_offline()) attachToDevice();
 }
 
 std::vector<HostCall> Executor::hostCalls() const {
@@ -255,6 +247,19 @@ void Executor::prepare_calls(const std::vector<NamedTensor>& inputs) {
   request_.gradient_accumulation = options_.Training().gradient_accumulation();
   request_.inputs.resize(inputs_.size());
   results_.clear();
+  has_run_ = false;
+  synthetic_inputs_.clear();
+  times_.clear();
+  if (options_.synthetic_data()) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const DType dtype = executable_->data_inputs()[i].type.dtype;
+      synthetic_inputs_.push_back(synthetic_values({dtype, inputs_[i].shape}));
+      request_.inputs[i] = bytes_of(synthetic_inputs_.back()).data();
+    }
+  } else {
+    times_.resize(static_cast<size_t>(options_.micro_batches()));
+    request_.times = times_;
+  }
   // What forward returned comes in the user's mode; inputs that forward changed come back whole.
   for (size_t i = 0; i < executable_->outputs().size(); ++i) {
     const TensorType& type = executable_->outputs()[i].type;
@@ -262,16 +267,26 @@ void Executor::prepare_calls(const std::vector<NamedTensor>& inputs) {
     for (const ChangedInput& changed : changed_inputs_) {
       if (changed.graph_output == i) output.mode = OutputMode::all;
     }
+    if (const AnchorWish* wish = anchors_.wish_for_output(i)) {
+      output.mode = wish->mode;
+      output.period = wish->period;
+    }
     const int64_t kept = outputs_kept(output.mode, output.period, request_.device_iterations,
                                       request_.gradient_accumulation);
     request_.outputs.push_back(output);
     results_.push_back({scalar_type_of(type.dtype), stacked(type.shape, kept)});
   }
+  anchors_.prepare(*executable_, request_);
 }
 
 std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
   const std::lock_guard lock(mutex_);
-  if (!isCompiled()) compile(inputs);
+  if (!isCompiled()) {
+    check(!is_offline(), ErrorKind::assertion,
+          "Trying to run a model on an offline device: with ConnectionType.Never or an offline "
+          "target it can only be compiled");
+    compile(inputs);
+  }
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& input : inputs) tensors.push_back(input.tensor);
   return run_compiled(tensors);
@@ -284,11 +299,14 @@ std::optional<std::vector<at::Tensor>> Executor::run_again(c10::ArrayRef<at::Ten
 }
 
 std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs) {
+  const auto start = std::chrono::steady_clock::now();
   if (!isAttachedToDevice()) attachToDevice();
   check_inputs(inputs);
   fetch_newer_weights();
+  if (optimizer_.state().pending()) send_loaded_state();
 
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  const bool synthetic = times_.empty();
+  for (size_t i = 0; i < inputs.size() && !synthetic; ++i) {
     request_.inputs[i] = inputs_[i].stage.read(inputs[i], inputs_[i].name, input_warnings_);
   }
   std::vector<at::Tensor> results;
@@ -297,11 +315,18 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
     results.push_back(empty_result(results_[i].shape, results_[i].type));
     request_.outputs[i].data = bytes_of(results.back()).data();
   }
+  if (!anchors_.empty()) anchors_.before_run(request_);
   if (purpose_ == Purpose::training) mark_host_outdated();
+  has_rng_state_ = true;
+  optimizer_outdated_ = true;
   session_->run(request_);
   rng_ = session_->rng();
+  has_run_ = true;
+  if (!synthetic) times_[0].inputs_requested = start.time_since_epoch().count();
+  if (!anchors_.empty()) anchors_.after_run(results, request_, numbers_of(optimizer_));
 
   for (const ChangedInput& changed : changed_inputs_) {
+    if (synthetic) break;
     const at::NoGradGuard no_grad;
     at::Tensor target = inputs[changed.input];
     target.copy_(results[changed.graph_output].reshape(target.sizes()));
@@ -321,13 +346,16 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
 void Executor::attachToDevice() {
   const std::lock_guard lock(mutex_);
   check(isCompiled(), "attachToDevice: the model has not been compiled yet; call it or compile()");
+  check(!is_offline(), ErrorKind::assertion,
+        "Trying to attach to an offline device: with ConnectionType.Never or an offline target a "
+        "model can only be compiled");
   check(!isAttachedToDevice(), "attachToDevice: the model is attached already");
   session_ = std::make_unique<Session>(executable_, default_thread_count());
   session_->set_rng(rng_);
-  for (const SavedState& saved : saved_states_) session_->write_state(saved.index, saved.bytes);
-  saved_states_.clear();
+  session_->check_values(options_.Precision().floating_point_exceptions());
   send_hyperparameters();
   copyWeightsToDevice();
+  send_optimizer_state();
 }
 
 void Executor::close_session() {
@@ -345,36 +373,34 @@ void Executor::detachFromDevice() {
   check(isCompiled(), "detachFromDevice: the model has not been compiled yet");
   check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
   copyWeightsToHostIfNeeded();
-  save_device_state();
+  rng_ = session_->rng();
+  if (optimizer_.state().pending()) send_optimizer_state();  // it may be a part of a state only
+  bring_optimizer_state();
   close_session();
 }
 
 void Executor::destroy() {
   const std::lock_guard lock(mutex_);
   if (!isCompiled()) return;
-  if (isAttachedToDevice()) copyWeightsToHostIfNeeded();
+  if (isAttachedToDevice()) {
+    copyWeightsToHostIfNeeded();
+    if (optimizer_.keeps_state()) bring_optimizer_state();
+  }
+  if (!optimizer_.keeps_state()) optimizer_.state().clear();
   close_session();
   executable_.reset();
   weights_.clear();
   host_weights_.clear();
   sent_versions_.clear();
-  saved_states_.clear();
+  updated_.clear();
+  loaded_numbers_.clear();
   outputs_.clear();
   changed_inputs_.clear();
   inputs_.clear();
   results_.clear();
-}
-
-// What exists only on the device: the optimiser's state.
-void Executor::save_device_state() {
-  saved_states_.clear();
-  rng_ = session_->rng();
-  const auto& states = executable_->states();
-  for (size_t i = weights_.size(); i < states.size(); ++i) {
-    std::vector<std::byte> bytes(static_cast<size_t>(tessera::bytes(states[i].type)));
-    session_->read_state(i, bytes);
-    saved_states_.push_back({i, std::move(bytes)});
-  }
+  tensor_names_.clear();
+  anchors_ = {};
+  synthetic_inputs_.clear();
 }
 
 void Executor::copyWeightsToHost() {
@@ -408,16 +434,30 @@ void Executor::copyWeightsToDevice() {
   const std::lock_guard lock(mutex_);
   check_compiled();
   if (!isAttachedToDevice()) return;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    HostWeight& weight = *host_weights_[i];
-    if (weight.newer_values && weight.newer_values != this) {
-      weight.newer_values->write_weights_to_host();
-    }
-    session_->write_state(i, bytes_of(as_device_sees_it(weights_[i].host)));
-    sent_versions_[i] = weight.version;
-    if (weight.newer_values == this) weight.newer_values = nullptr;
-  }
+  for (size_t i = 0; i < weights_.size(); ++i) send_weight(i);
   host_outdated_ = false;
+}
+
+void Executor::send_weight(size_t index) {
+  HostWeight& weight = *host_weights_[index];
+  if (weight.newer_values && weight.newer_values != this) {
+    weight.newer_values->write_weights_to_host();
+  }
+  session_->write_state(index, bytes_of(as_device_sees_it(weights_[index].host)));
+  sent_versions_[index] = weight.version;
+  if (weight.newer_values == this) weight.newer_values = nullptr;
+}
+
+void Executor::copyNamedBuffersToDevice() {
+  const std::lock_guard lock(mutex_);
+  check_compiled();
+  const auto names = options_.updatable_named_buffers();
+  check(names.has_value(),
+        "copyNamedBuffersToDevice: no buffers were named; use Options.updatableNamedBuffers()");
+  if (!isAttachedToDevice()) return;  // attaching sends all of them
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (std::find(names->begin(), names->end(), weights_[i].name) != names->end()) send_weight(i);
+  }
 }
 
 // Another executor over the same module may hold newer weights than the host.
@@ -447,24 +487,6 @@ void Executor::fetch_newer_weights() {
 void Executor::mark_host_outdated() {
   host_outdated_ = true;
   for (const auto& weight : host_weights_) weight->newer_values = this;
-}
-
-void Executor::setOptimizer(Optimizer optimizer) {
-  const std::lock_guard lock(mutex_);
-  check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
-  if (isCompiled()) optimizer.take_program_of(optimizer_);
-  optimizer_ = std::move(optimizer);
-  if (isAttachedToDevice()) send_hyperparameters();
-}
-
-void Executor::send_hyperparameters() {
-  const auto numbers = optimizer_.hyperparameters();
-  const auto& inputs = executable_->hyperparameters();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    for (const auto& [name, value] : numbers) {
-      if (name == inputs[i].name) session_->set_hyperparameter(i, value);
-    }
-  }
 }
 
 }  // namespace tessera

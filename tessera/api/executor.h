@@ -5,17 +5,22 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/api/anchors.h"
+#include "tessera/api/attribute_tracker.h"
 #include "tessera/api/host_weights.h"
 #include "tessera/api/input_stage.h"
 #include "tessera/api/optimizer.h"
 #include "tessera/api/options.h"
+#include "tessera/api/perf_counters.h"
 #include "tessera/runtime/session.h"
 #include "tessera/torch/capture.h"
 
@@ -42,7 +47,7 @@ struct HostCall {
   double seconds = 0;
 };
 
-class Executor : private WeightHolder {
+class Executor : private WeightHolder, private OptimizerStateHolder {
  public:
   // Training without an optimiser uses SGD with a learning rate of 0.01.
   Executor(Purpose purpose, ModelAccess model, const Options& options,
@@ -70,12 +75,33 @@ class Executor : private WeightHolder {
   void copyWeightsToHost();
   void copyWeightsToDevice();
   bool copyWeightsToHostIfNeeded();  // true where a copy happened
+  // The buffers that Options::updatableNamedBuffers names, and nothing else.
+  void copyNamedBuffersToDevice();
 
   void setOptimizer(Optimizer optimizer);
 
   const Options& options() const { return options_; }
   Purpose purpose() const { return purpose_; }
-  double compilationSeconds() const;
+
+  // Where random numbers are: the seed and, once the program ran, how far it is. Nothing before
+  // the first run of a model without a seed. Setting a seed alone starts anew from it.
+  std::optional<std::vector<int64_t>> rng_state() const;
+  void set_rng_state(const std::optional<std::vector<int64_t>>& state);
+
+  // The tensors of the program that anchorTensor() can name, and the values of those it named.
+  std::vector<std::string> getTensorNames() const;
+  at::Tensor getAnchoredTensor(const std::string& short_name) const;
+
+  // Of the last call.
+  PerfCounters getPerfCounters() const;
+  Latency getLatency() const { return latency(getPerfCounters()); }
+  Latency getHostIpuLatency() const { return host_ipu_latency(getPerfCounters()); }
+  Latency getComputeLatency() const { return compute_latency(getPerfCounters()); }
+  Latency getIpuHostLatency() const { return ipu_host_latency(getPerfCounters()); }
+
+  // Device cycles of the last call: an estimate from the operators' work, see cycle_estimate.h.
+  int64_t cycleCount() const;
+  std::chrono::duration<double> compilationTime() const;
 
   // Operators that are not native, with the time they have taken. Empty before compiling.
   std::vector<HostCall> hostCalls() const;
@@ -95,24 +121,27 @@ class Executor : private WeightHolder {
     at::ScalarType type;
     Shape shape;
   };
-  struct SavedState {
-    size_t index;
-    std::vector<std::byte> bytes;
-  };
 
   void write_weights_to_host() override { copyWeightsToHost(); }
+  bool is_offline() const { return options_.connection_type() == ConnectionType::never; }
+  void check_for_compile() const;
+  void name_and_anchor(Capture& capture, std::vector<Output> gradients);
   void check_compiled() const;
   void compile_program(const std::vector<NamedTensor>& inputs);
   void check_inputs(c10::ArrayRef<at::Tensor> inputs) const;
   void prepare_calls(const std::vector<NamedTensor>& inputs);
   std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs);
   std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
-  void add_update(Capture& capture) const;
+  void add_update(Capture& capture);
+  void accept(const Optimizer& optimizer);
   void send_hyperparameters();
+  bool bring_optimizer_state() override;
+  void send_optimizer_state();
+  void send_loaded_state();
   void bring_weights_to_host() const;
   void fetch_newer_weights();
+  void send_weight(size_t index);
   void mark_host_outdated();
-  void save_device_state();
 
   // Recursive: while compiling, forward may read a weight, which asks for its newest value.
   mutable std::recursive_mutex mutex_;
@@ -120,6 +149,10 @@ class Executor : private WeightHolder {
   ModelAccess model_;
   Options options_;
   Optimizer optimizer_;
+  AttributeTracker attributes_;
+  Optimizer::Names updated_;                      // the parameters of its groups, in the program
+  std::map<std::string, double> loaded_numbers_;  // with a state; since then no other was set
+  bool optimizer_outdated_ = false;               // the host's copy of its state
 
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
@@ -133,8 +166,13 @@ class Executor : private WeightHolder {
   std::vector<uint64_t> sent_versions_;
   std::vector<CapturedOutput> outputs_;
   std::vector<ChangedInput> changed_inputs_;
-  std::vector<SavedState> saved_states_;  // of the optimiser, while detached
+  std::vector<std::string> tensor_names_;
+  Anchors anchors_;
+  std::vector<at::Tensor> synthetic_inputs_;  // in place of the user's, where that was asked for
+  std::vector<MicroBatchTimes> times_;        // of the last call
   RngState rng_;
+  bool has_seed_ = false, has_rng_state_ = false;  // what the user may know of it
+  bool has_run_ = false;                           // since it was compiled
   bool host_outdated_ = false;
   double compilation_seconds_ = 0;
 };

@@ -21,6 +21,7 @@
 #include "tessera/api/compile_hooks.h"
 #include "tessera/api/executor.h"
 #include "tessera/api/hardware.h"
+#include "tessera/api/optim.h"
 #include "tessera/api/structure.h"
 #include "tessera/base/error.h"
 
@@ -108,6 +109,22 @@ class Model {
   void copyWeightsToHost() { executor_->copyWeightsToHost(); }
   bool copyWeightsToHostIfNeeded() { return executor_->copyWeightsToHostIfNeeded(); }
   void copyWeightsToDevice() { executor_->copyWeightsToDevice(); }
+  void copyNamedBuffersToDevice() { executor_->copyNamedBuffersToDevice(); }
+  std::optional<std::vector<int64_t>> rng_state() const { return executor_->rng_state(); }
+  void set_rng_state(const std::optional<std::vector<int64_t>>& state) {
+    executor_->set_rng_state(state);
+  }
+  std::vector<std::string> getTensorNames() const { return executor_->getTensorNames(); }
+  at::Tensor getAnchoredTensor(const std::string& short_name) const {
+    return executor_->getAnchoredTensor(short_name);
+  }
+  PerfCounters getPerfCounters() const { return executor_->getPerfCounters(); }
+  Latency getLatency() const { return executor_->getLatency(); }
+  Latency getHostIpuLatency() const { return executor_->getHostIpuLatency(); }
+  Latency getComputeLatency() const { return executor_->getComputeLatency(); }
+  Latency getIpuHostLatency() const { return executor_->getIpuHostLatency(); }
+  int64_t cycleCount() const { return executor_->cycleCount(); }
+  std::chrono::duration<double> compilationTime() const { return executor_->compilationTime(); }
   void setOptimizer(Optimizer optimizer) { executor_->setOptimizer(std::move(optimizer)); }
   const Options& options() const { return executor_->options(); }
   Executor& executor() { return *executor_; }

@@ -1,87 +1,27 @@
 #include "tessera/api/optimizer.h"
 
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/error.h"
 
 namespace tessera {
 namespace {
 
-using Values = std::map<std::string, double>;
+using Values = OptimizerValues;
 
-struct Number {
-  std::string_view name;     // PyTorch's
-  std::string_view operand;  // of the row, and so of the program's input
-  bool below_one = false;
-};
-struct Flag {
-  std::string_view name;
-  std::string_view attr;  // of the row; none where the flag chooses the row
-  bool fallback;
-};
-struct OptimizerKind {
-  std::string_view name;
-  std::string_view op;
-  std::vector<Number> numbers;
-  std::vector<Flag> flags = {};
-  Attrs attrs = {};
-  std::string_view centered_op = {};
-};
-
-const OptimizerKind& kind_of(std::string_view name) {
-  static const Number lr{"lr", "learning_rate"};
-  static const Number momentum{"momentum", "momentum"};
-  static const Number decay{"weight_decay", "weight_decay"};
-  static const Number eps{"eps", "eps"};
-  static const Number beta1{"beta1", "beta1", true}, beta2{"beta2", "beta2", true};
-  static const Flag bias_correction{"bias_correction", "bias_correction", true};
-  static const std::vector<OptimizerKind> kinds = {
-      {.name = "SGD",
-       .op = "sgd",
-       .numbers = {lr, momentum, {"dampening", "dampening"}, decay},
-       .flags = {{"nesterov", "nesterov", false}}},
-      {.name = "Adam",
-       .op = "adam",
-       .numbers = {lr, beta1, beta2, eps, decay},
-       .attrs = {{"decoupled", false}}},
-      {.name = "AdamW",
-       .op = "adam",
-       .numbers = {lr, beta1, beta2, eps, decay},
-       .flags = {bias_correction},
-       .attrs = {{"decoupled", true}}},
-      {.name = "RMSprop",
-       .op = "rmsprop",
-       .numbers = {lr, {"alpha", "alpha"}, eps, decay, momentum},
-       .flags = {{"centered", "", false}, {"use_tf_variant", "tf_variant", false}},
-       .centered_op = "rmsprop_centered"},
-      {.name = "LAMB",
-       .op = "lamb",
-       .numbers = {lr, beta1, beta2, eps, decay, {"max_weight_norm", "max_weight_norm"}},
-       .flags = {bias_correction}},
-  };
-  for (const OptimizerKind& kind : kinds) {
-    if (kind.name == name) return kind;
-  }
-  fail(ErrorKind::assertion, "Unsupported optimizer type {}: use SGD, Adam, AdamW, RMSprop or LAMB",
-       name);
-}
-
-double value_of(const Values& values, std::string_view name, double fallback) {
-  const auto at = values.find(std::string(name));
-  return at == values.end() ? fallback : at->second;
-}
-bool is_set(const Values& values, const Flag& flag) {
+bool is_set(const Values& values, const OptimizerFlag& flag) {
   return value_of(values, flag.name, flag.fallback ? 1 : 0) != 0;
 }
 
+bool is_wide(std::string_view name) {
+  const auto& names = optimizer_wide_attributes();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 void check_values(const OptimizerKind& kind, const Values& values) {
-  for (const Number& number : kind.numbers) {
-    const auto at = values.find(std::string(number.name));
+  for (const OptimizerNumber& number : kind.numbers) {
+    const auto at = values.find(number.name);
     check(at != values.end(), ErrorKind::value, "{}'s {} is missing", kind.name, number.name);
     if (number.name == "dampening") continue;
     check(at->second >= 0, ErrorKind::value, "{}'s {} must not be negative, got {}", kind.name,
@@ -89,103 +29,121 @@ void check_values(const OptimizerKind& kind, const Values& values) {
     check(!number.below_one || at->second < 1, ErrorKind::value, "{}'s {} must be below 1, got {}",
           kind.name, number.name, at->second);
   }
-  const double momentum = value_of(values, "momentum", 0);
-  const double dampening = value_of(values, "dampening", 0);
-  check(value_of(values, "nesterov", 0) == 0 || (momentum > 0 && dampening == 0), ErrorKind::value,
+  const double momentum = value_of(values, "momentum"), dampening = value_of(values, "dampening");
+  check(value_of(values, "nesterov") == 0 || (momentum > 0 && dampening == 0), ErrorKind::value,
         "Nesterov momentum requires a momentum and zero dampening, got momentum {} and dampening "
         "{}",
         momentum, dampening);
-  check(value_of(values, "amsgrad", 0) == 0, ErrorKind::value,
+  check(value_of(values, "amsgrad") == 0, ErrorKind::value,
         "{} with amsgrad=True is not supported; use amsgrad=False", kind.name);
 }
 
-UpdateSpec::Group program_of(const OptimizerKind& kind, const Values& values) {
-  UpdateSpec::Group group;
-  const bool centered = value_of(values, "centered", 0) != 0 && !kind.centered_op.empty();
-  group.op = std::string(centered ? kind.centered_op : kind.op);
-  group.velocity = value_of(values, "momentum", 0) != 0;
-  group.attrs = kind.attrs;
-  for (const Flag& flag : kind.flags) {
-    if (!flag.attr.empty()) group.attrs.set(flag.attr, is_set(values, flag));
-  }
-  return group;
-}
-
-// LibTorch's options as values; the kind that they belong to is given back.
-std::string_view read_options(const torch::optim::OptimizerOptions& options, Values& values) {
-  const auto read_adam = [&](const auto& adam) {
-    values = {{"lr", adam.lr()},
-              {"beta1", std::get<0>(adam.betas())},
-              {"beta2", std::get<1>(adam.betas())},
-              {"eps", adam.eps()},
-              {"weight_decay", adam.weight_decay()},
-              {"amsgrad", adam.amsgrad()}};
+// Sorts what a user's group holds: the optimiser's own, the rest by name only, and what belongs to
+// the whole optimiser from there.
+void settle(const OptimizerKind& kind, const Values& wide, OptimizerGroup& group) {
+  const bool combined = value_of(wide, "use_combined_accum") != 0;
+  const auto is_own = [&](std::string_view name) {
+    if (is_wide(name)) return false;
+    const auto is_named = [&](const auto& entry) { return entry.name == name; };
+    return std::any_of(kind.numbers.begin(), kind.numbers.end(), is_named) ||
+           std::any_of(kind.flags.begin(), kind.flags.end(), is_named) || name == "amsgrad" ||
+           (combined && name == "velocity_scaling");
   };
-  if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options)) {
-    values = {{"lr", sgd->lr()},
-              {"momentum", sgd->momentum()},
-              {"dampening", sgd->dampening()},
-              {"weight_decay", sgd->weight_decay()},
-              {"nesterov", sgd->nesterov()}};
-    return "SGD";
+  for (const auto& [name, value] : group.values) {
+    if (!is_own(name)) group.others.push_back(name);
   }
-  if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options)) {
-    read_adam(*adam);
-    return "Adam";
-  }
-  if (const auto* adamw = dynamic_cast<const torch::optim::AdamWOptions*>(&options)) {
-    read_adam(*adamw);
-    return "AdamW";
-  }
-  if (const auto* rmsprop = dynamic_cast<const torch::optim::RMSpropOptions*>(&options)) {
-    values = {{"lr", rmsprop->lr()},
-              {"alpha", rmsprop->alpha()},
-              {"eps", rmsprop->eps()},
-              {"weight_decay", rmsprop->weight_decay()},
-              {"momentum", rmsprop->momentum()},
-              {"centered", rmsprop->centered()}};
-    return "RMSprop";
-  }
-  fail(ErrorKind::assertion,
-       "Unsupported optimizer type: of LibTorch's optimisers SGD, Adam, AdamW and RMSprop can be "
-       "used");
+  std::erase_if(group.values, [&](const auto& entry) { return !is_own(entry.first); });
+  group.values.insert(wide.begin(), wide.end());
 }
 
-Optimizer converted(const torch::optim::Optimizer& optimizer) {
-  std::string_view kind = "SGD";
-  std::vector<OptimizerGroup> groups;
-  for (const auto& group : optimizer.param_groups()) {
-    groups.push_back({group.params(), {}});
-    kind = read_options(group.options(), groups.back().values);
-  }
-  return Optimizer(kind, std::move(groups));
+constexpr std::string_view loss_scaling_name = "lossScaling_FLOAT";
+
+std::string specific_name(const DeviceNumber& number, std::string_view parameter) {
+  return fmt::format("{}___specific___{}", number.prefix, parameter);
 }
+
+std::string type_name(double bits) { return bits == 16 ? "float16" : "float32"; }
 
 }  // namespace
 
 Optimizer::Optimizer(std::string_view kind_name, std::vector<OptimizerGroup> groups,
-                     double max_grad_norm)
-    : kind_(kind_name), groups_(std::move(groups)), max_grad_norm_(max_grad_norm) {
-  const OptimizerKind& kind = kind_of(kind_name);
-  check(max_grad_norm >= 0, ErrorKind::value, "max_grad_norm must not be negative, got {}",
-        max_grad_norm);
-  program_.clip_norm = max_grad_norm != no_clipping;
-  for (const OptimizerGroup& group : groups_) {
+                     OptimizerSettings settings)
+    : kind_(kind_name),
+      groups_(std::move(groups)),
+      settings_(std::move(settings)),
+      state_(settings_.state ? settings_.state : std::make_shared<OptimizerState>()) {
+  const OptimizerKind& kind = optimizer_kind(kind_name);
+  const double max_grad_norm = wide_value("max_grad_norm", no_clipping);
+  check(max_grad_norm >= 0, ErrorKind::value,
+        "max_grad_norm must be a number that is not negative, got {}", max_grad_norm);
+  for (OptimizerGroup& group : groups_) {
+    settle(kind, settings_.values, group);
     check_values(kind, group.values);
-    program_.groups.push_back(program_of(kind, group.values));
-    check(program_.groups[0].op == program_.groups.back().op, ErrorKind::assertion,
+    const auto centered = [](const OptimizerGroup& g) { return value_of(g.values, "centered"); };
+    check(centered(group) == centered(groups_[0]), ErrorKind::assertion,
           "{}'s centered must be the same in all parameter groups", kind.name);
   }
 }
 
-Optimizer::Optimizer(const torch::optim::Optimizer& optimizer) : Optimizer(converted(optimizer)) {}
+VariableAttributes& Optimizer::variable_attrs() {
+  check(settings_.variable.has_value(), ErrorKind::attribute,
+        "variable_attrs: which attributes of PyTorch's {} are constant follows from their values; "
+        "use the {} that comes with this library",
+        kind_, kind_);
+  return *settings_.variable;
+}
+
+double Optimizer::wide_value(std::string_view name, double fallback) const {
+  return value_of(settings_.values, name, fallback);
+}
+
+// Only a combined accumulator has a scale of its own.
+double Optimizer::velocity_scaling(const Values& values) const {
+  const bool combined = wide_value("use_combined_accum", 0) != 0;
+  return combined ? value_of(values, "velocity_scaling", 1) : wide_value("loss_scaling", 1);
+}
+
+bool Optimizer::is_constant(std::string_view attribute, double value,
+                            const OptimizerNumber* number) const {
+  if (settings_.variable) return settings_.variable->isConstant(attribute);
+  if (!number || number->rule == TorchRule::constant) return true;
+  return number->rule == TorchRule::constant_at_default && value == number->fallback;
+}
+
+Optimizer::Program Optimizer::made_program() const {
+  const OptimizerKind& kind = optimizer_kind(kind_);
+  Program program;
+  program.update.clip_norm = wide_value("max_grad_norm", no_clipping) != no_clipping ||
+                             !is_constant("max_grad_norm", no_clipping, nullptr);
+  for (const OptimizerGroup& group : groups_) {
+    auto& constants = program.constants.emplace_back();
+    for (const OptimizerNumber& number : kind.numbers) {
+      if (is_constant(number.attribute, value_of(group.values, number.name), &number)) {
+        constants.emplace(number.attribute);
+      }
+    }
+    for (const std::string_view name : {"loss_scaling", "velocity_scaling", "max_grad_norm"}) {
+      if (is_constant(name, 0, nullptr)) constants.emplace(name);
+    }
+    UpdateSpec::Group& update = program.update.groups.emplace_back();
+    const bool centered = value_of(group.values, "centered") != 0 && !kind.centered_op.empty();
+    update.op = std::string(centered ? kind.centered_op : kind.op);
+    update.velocity = value_of(group.values, "momentum") != 0 || !constants.contains("momentum");
+    update.attrs = kind.attrs;
+    for (const OptimizerFlag& flag : kind.flags) {
+      if (!flag.attr.empty()) update.attrs.set(flag.attr, is_set(group.values, flag));
+    }
+  }
+  return program;
+}
 
 std::vector<std::pair<std::string, double>> Optimizer::hyperparameters() const {
-  std::vector<std::pair<std::string, double>> numbers = {{"max_grad_norm", max_grad_norm_}};
+  std::vector<std::pair<std::string, double>> numbers = {
+      {"max_grad_norm", wide_value("max_grad_norm", no_clipping)}};
   for (size_t g = 0; g < groups_.size(); ++g) {
-    for (const Number& number : kind_of(kind_).numbers) {
+    for (const OptimizerNumber& number : optimizer_kind(kind_).numbers) {
       numbers.emplace_back(fmt::format("{}.{}", number.operand, g),
-                           value_of(groups_[g].values, number.name, 0));
+                           value_of(groups_[g].values, number.name));
     }
   }
   return numbers;
@@ -200,89 +158,163 @@ void Optimizer::take_program_of(const Optimizer& compiled) {
   require(groups_.size() == compiled.groups_.size(),
           fmt::format("the number of parameter groups cannot change from {} to {}",
                       compiled.groups_.size(), groups_.size()));
-  require(!program_.clip_norm || compiled.program_.clip_norm,
-          "max_grad_norm cannot be switched on");
+  const OptimizerKind& kind = optimizer_kind(kind_);
+  Program program = compiled.current_program();
+  const auto require_same = [&](size_t g, std::string_view attribute, double ours, double theirs) {
+    check(ours == theirs || !program.constants[g].contains(attribute),
+          "setOptimizer: {} of group {} is constant: it was {} when the model was compiled and "
+          "cannot change to {}. Give it to the constructor of an optimiser of poptorch.optim, or "
+          "call optimizer.variable_attrs.markAsVariable('{}'), before the model is compiled",
+          attribute, g, theirs, ours, attribute);
+  };
   for (size_t g = 0; g < groups_.size(); ++g) {
     const OptimizerGroup &ours = groups_[g], &theirs = compiled.groups_[g];
     require(std::equal(ours.parameters.begin(), ours.parameters.end(), theirs.parameters.begin(),
                        theirs.parameters.end(),
                        [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); }),
             fmt::format("the parameters of group {} cannot change", g));
-    for (const Flag& flag : kind_of(kind_).flags) {
+    for (const OptimizerFlag& flag : kind.flags) {
       require(is_set(ours.values, flag) == is_set(theirs.values, flag),
               fmt::format("'{}' of group {} cannot change", flag.name, g));
     }
-    require(!program_.groups[g].velocity || compiled.program_.groups[g].velocity,
-            fmt::format("group {} cannot get a momentum", g));
+    for (const OptimizerNumber& number : kind.numbers) {
+      require_same(g, number.attribute, value_of(ours.values, number.name),
+                   value_of(theirs.values, number.name));
+    }
+    if (wide_value("use_combined_accum", 0) != 0) {
+      require_same(g, "velocity_scaling", velocity_scaling(ours.values),
+                   compiled.velocity_scaling(theirs.values));
+    }
+    for (const std::string_view name : {"loss_scaling", "max_grad_norm"}) {
+      const double fallback = name == "loss_scaling" ? 1 : no_clipping;
+      require_same(g, name, wide_value(name, fallback), compiled.wide_value(name, fallback));
+    }
   }
-  program_ = compiled.program_;  // it may hold a momentum or clipping that is switched off now
+  compiled_ = std::move(program);
 }
 
-namespace optim {
-namespace {
-
-Values values_of(const SGDOptions& o) {
-  return {{"lr", o.lr},
-          {"momentum", o.momentum},
-          {"dampening", o.dampening},
-          {"weight_decay", o.weight_decay},
-          {"nesterov", o.nesterov}};
-}
-template <typename AdamLike>
-Values values_of(const AdamLike& o) {
-  Values values = {{"lr", o.lr},
-                   {"beta1", o.betas[0]},
-                   {"beta2", o.betas[1]},
-                   {"eps", o.eps},
-                   {"weight_decay", o.weight_decay}};
-  if constexpr (requires { o.bias_correction; }) values["bias_correction"] = o.bias_correction;
-  if constexpr (requires { o.max_weight_norm; }) values["max_weight_norm"] = o.max_weight_norm;
-  return values;
-}
-Values values_of(const RMSpropOptions& o) {
-  return {{"lr", o.lr},
-          {"alpha", o.alpha},
-          {"eps", o.eps},
-          {"weight_decay", o.weight_decay},
-          {"momentum", o.momentum},
-          {"centered", o.centered},
-          {"use_tf_variant", o.use_tf_variant}};
+bool Optimizer::has_numbers_of(const Optimizer& other) const {
+  const auto all_numbers = [](const Optimizer& optimizer) {
+    std::vector<double> numbers;
+    const auto add = [&](const Values& values) {
+      for (const OptimizerNumber& number : optimizer_kind(optimizer.kind_).numbers) {
+        numbers.push_back(value_of(values, number.name, number.fallback));
+      }
+      numbers.push_back(optimizer.velocity_scaling(values));
+    };
+    for (const OptimizerGroup& group : optimizer.groups_) add(group.values);
+    add(optimizer.settings_.defaults);
+    numbers.push_back(optimizer.wide_value("loss_scaling", 1));
+    numbers.push_back(optimizer.wide_value("max_grad_norm", no_clipping));
+    return numbers;
+  };
+  return kind_ == other.kind_ && all_numbers(*this) == all_numbers(other);
 }
 
-std::string_view name_of(const SGDOptions&) { return "SGD"; }
-std::string_view name_of(const AdamOptions&) { return "Adam"; }
-std::string_view name_of(const AdamWOptions&) { return "AdamW"; }
-std::string_view name_of(const RMSpropOptions&) { return "RMSprop"; }
-std::string_view name_of(const LAMBOptions&) { return "LAMB"; }
-
-template <typename Options>
-Optimizer described(const std::vector<Group<Options>>& groups) {
-  check(!groups.empty(), ErrorKind::value, "an optimiser needs a group of parameters");
-  std::vector<OptimizerGroup> converted;
-  for (const auto& group : groups) {
-    converted.push_back({group.parameters, values_of(group.options)});
+std::vector<std::pair<std::string, double>> Optimizer::device_numbers(const Names& names) const {
+  const Program program = current_program();
+  const bool combined = wide_value("use_combined_accum", 0) != 0;
+  std::vector<std::pair<std::string, double>> numbers;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const bool velocity = program.update.groups[g].velocity;
+    for (const DeviceNumber& number : optimizer_kind(kind_).device_numbers(velocity, combined)) {
+      if (program.constants[g].contains(number.attribute)) continue;
+      const double value = number.value(groups_[g].values);
+      for (const std::string& name : names[g]) {
+        numbers.emplace_back(specific_name(number, name), value);
+      }
+    }
   }
-  const Options& first = groups[0].options;
-  double max_grad_norm = no_clipping;
-  if constexpr (requires { first.max_grad_norm; }) max_grad_norm = first.max_grad_norm;
-  return Optimizer(name_of(first), std::move(converted), max_grad_norm);
+  if (!groups_.empty() && !program.constants[0].contains("loss_scaling")) {
+    numbers.emplace_back(std::string(loss_scaling_name), wide_value("loss_scaling", 1));
+  }
+  return numbers;
 }
 
-}  // namespace
+void Optimizer::take_device_numbers(const OptimizerStateDict& loaded, const Names& names) {
+  std::map<std::string_view, float> numbers;
+  for (const auto& [name, tensor] : loaded.ipu_param) numbers[name] = tensor.item().toFloat();
+  const auto is = [](double number, float wanted) { return static_cast<float>(number) == wanted; };
+  if (const auto at = numbers.find(loss_scaling_name);
+      at != numbers.end() && !is(wide_value("loss_scaling", 1), at->second)) {
+    settings_.values["loss_scaling"] = at->second;
+    for (OptimizerGroup& group : groups_) group.values["loss_scaling"] = at->second;
+  }
+  const Program program = current_program();
+  const bool combined = wide_value("use_combined_accum", 0) != 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const bool velocity = program.update.groups[g].velocity;
+    for (const DeviceNumber& number : optimizer_kind(kind_).device_numbers(velocity, combined)) {
+      if (program.constants[g].contains(number.attribute)) continue;
+      for (const std::string& name : names[g]) {
+        const auto at = numbers.find(specific_name(number, name));
+        if (at == numbers.end() || is(number.value(groups_[g].values), at->second)) continue;
+        // The group that was loaded with it has the number in full.
+        const bool in_full =
+            g < loaded.groups.size() && is(number.value(loaded.groups[g]), at->second);
+        number.apply(groups_[g].values,
+                     in_full ? number.value(loaded.groups[g]) : static_cast<double>(at->second));
+      }
+    }
+  }
+}
 
-template <typename Options>
-Described<Options>::Described(std::vector<at::Tensor> parameters, const Options& options)
-    : Described(std::vector<Group<Options>>{{std::move(parameters), options}}) {}
+void Optimizer::load_state_dict(OptimizerStateDict values) {
+  check(!values.ipu_state.empty() || !values.ipu_param.empty() || !values.groups.empty(),
+        ErrorKind::runtime, "Cannot load optimizer state dictionary because it is empty.");
+  check(values.groups.empty() || values.groups.size() == groups_.size(), ErrorKind::value,
+        "loaded state dict has {} parameter groups, the optimiser has {}", values.groups.size(),
+        groups_.size());
+  for (size_t g = 0; g < values.groups.size(); ++g) {
+    for (const OptimizerNumber& number : optimizer_kind(kind_).numbers) {
+      const auto at = values.groups[g].find(number.name);
+      if (at != values.groups[g].end()) groups_[g].values[at->first] = at->second;
+    }
+  }
+  state_->load(std::move(values));
+}
 
-template <typename Options>
-Described<Options>::Described(const std::vector<Group<Options>>& groups)
-    : Optimizer(described(groups)) {}
+std::vector<std::string> Optimizer::described() const {
+  const OptimizerKind& kind = optimizer_kind(kind_);
+  const Program program = current_program();
+  const auto listed = [&](const Values& values, size_t group, bool defaults) {
+    const auto mark = [&](std::string_view attribute) {
+      const bool constant =
+          group < program.constants.size() && program.constants[group].contains(attribute);
+      return constant ? " (const)" : "";
+    };
+    std::string text;
+    for (const OptimizerNumber& number : kind.numbers) {
+      std::string name(number.spoken);
+      if (defaults)
+        name = fmt::format("default{}{}", static_cast<char>(name[0] - 'a' + 'A'), name.substr(1));
+      text += fmt::format("{}={}{}, ", name, value_of(values, number.name, number.fallback),
+                          mark(number.attribute));
+    }
+    if (kind.scaled_numbers) {
+      text += fmt::format("{}={}{}, ", defaults ? "defaultVelocityScaling" : "velocityScaling",
+                          velocity_scaling(values), mark("velocity_scaling"));
+    }
+    return text;
+  };
+  const auto type = [&](std::string_view name, std::string_view other = {}) {
+    return type_name(wide_value(name, wide_value(other, 32)));
+  };
+  std::vector<std::string> lines = {fmt::format(
+      "graph optimizer with {}: {}accumType={}, firstOrderMomentumAccumType={}, "
+      "secondOrderMomentumAccumType={}, lossScaling={}",
+      kind_,
+      listed(
+          settings_.defaults.empty() && !groups_.empty() ? groups_[0].values : settings_.defaults,
+          0, true),
+      type("accum_type"), type("first_order_momentum_accum_type", "velocity_accum_type"),
+      type("second_order_momentum_accum_type"), wide_value("loss_scaling", 1))};
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    lines.push_back(fmt::format("group {} optimizer with {}: {}", g, kind_,
+                                listed(groups_[g].values, g, false)));
+    lines.back().resize(lines.back().size() - 2);
+  }
+  return lines;
+}
 
-template class Described<SGDOptions>;
-template class Described<AdamOptions>;
-template class Described<AdamWOptions>;
-template class Described<RMSpropOptions>;
-template class Described<LAMBOptions>;
-
-}  // namespace optim
 }  // namespace tessera

@@ -1,20 +1,26 @@
 // What an optimiser tells the program: which parameters are in which group, and the numbers of each
 // group. The maths is a row of the operator table; the numbers are inputs of the program, so that
-// changing one never compiles anew.
+// changing one never compiles anew. Which of them may change after compiling is the optimiser's to
+// say; what it remembers can be read, kept and loaded.
 //
-//   tessera::trainingModel(model, options, tessera::optim::Adam(model->parameters(), {.lr = 1e-3}))
+//   tessera::optim::Adam optimizer(model->parameters(), {.lr = 1e-3});
+//   auto training = tessera::trainingModel(model, options, optimizer);
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <limits>
-#include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tessera/api/optimizer_kinds.h"
+#include "tessera/api/optimizer_state.h"
+#include "tessera/api/variable_attributes.h"
 #include "tessera/passes/add_optimizer.h"
 
 namespace torch::optim {
@@ -25,104 +31,92 @@ namespace tessera {
 
 struct OptimizerGroup {
   std::vector<at::Tensor> parameters;
-  // By PyTorch's names: lr, momentum, ...; a pair of betas is beta1 and beta2; flags are 0 or 1.
   // What the optimiser has no use for is ignored, since PyTorch's groups hold more than numbers.
-  std::map<std::string, double> values;
+  OptimizerValues values;
+  std::vector<std::string> others = {};  // names of entries that are no numbers
 };
 
 constexpr double no_clipping = std::numeric_limits<double>::infinity();
 
+struct OptimizerSettings {
+  OptimizerValues values = {};    // optimizer_wide_attributes()
+  OptimizerValues defaults = {};  // of groups that do not say otherwise; only for the log
+  std::vector<std::string> attributes = {};         // names of what else the user's object has
+  std::optional<VariableAttributes> variable = {};  // none: the rules for PyTorch's optimisers
+  std::shared_ptr<OptimizerState> state = {};       // none: it goes with the program
+};
+
 class Optimizer {
  public:
-  // `kind` is SGD, Adam, AdamW, RMSprop or LAMB. All gradients together are scaled down to a norm
-  // of at most `max_grad_norm`.
+  // The names of each group's parameters in a program.
+  using Names = std::vector<std::vector<std::string>>;
+
+  // `kind` is SGD, Adam, AdamW, RMSprop or LAMB.
   Optimizer(std::string_view kind, std::vector<OptimizerGroup> groups,
-            double max_grad_norm = no_clipping);
+            OptimizerSettings settings = {});
   // PyTorch's SGD, Adam, AdamW and RMSprop as carriers of the same numbers. Error for any other.
   Optimizer(const torch::optim::Optimizer& optimizer);  // NOLINT: converts on purpose
 
+  const std::string& kind() const { return kind_; }
   const std::vector<OptimizerGroup>& groups() const { return groups_; }
+  // For changing numbers; a program sees them after setOptimizer().
+  std::vector<OptimizerGroup>& param_groups() { return groups_; }
+  const OptimizerSettings& settings() const { return settings_; }
+
+  // Which attributes may change once the model is compiled. Error for PyTorch's optimisers.
+  VariableAttributes& variable_attrs();
+
+  // What it remembers and its numbers; nothing before a program was compiled for it.
+  std::optional<OptimizerStateDict> state_dict() const { return state_->read(); }
+  // Takes the numbers at once; what it remembered goes to the device before the next run.
+  void load_state_dict(OptimizerStateDict values);
+
+  // Shared by all copies of this optimiser.
+  OptimizerState& state() const { return *state_; }
+  bool keeps_state() const { return settings_.state != nullptr; }
+  bool is_shared() const { return state_.use_count() > 2; }  // by somebody else
 
   // What the program must do: the groups in order, without their parameters' names.
-  UpdateSpec program() const { return program_; }
+  UpdateSpec program() const { return current_program().update; }
+
+  // From now on this is the optimiser of a program: what is constant stays constant.
+  void compiled() { compiled_ = made_program(); }
+
+  // Replaces `compiled` in the program that was made for it. Error where that would take another
+  // program, or a constant would change; it names what.
+  void take_program_of(const Optimizer& compiled);
 
   // (name of the program's hyper-parameter, value) for all groups.
   std::vector<std::pair<std::string, double>> hyperparameters() const;
 
-  // Replaces `compiled` in a program that was made for it. Error where that would take another
-  // program; it names what would have to change.
-  void take_program_of(const Optimizer& compiled);
+  // True where a program would not see a difference.
+  bool has_numbers_of(const Optimizer& other) const;
+
+  // The numbers that may change, by the names that a state dictionary has.
+  std::vector<std::pair<std::string, double>> device_numbers(const Names& names) const;
+  // Takes those over that differ.
+  void take_device_numbers(const OptimizerStateDict& loaded, const Names& names);
+
+  // One line for the whole and one for each group; constants are marked.
+  std::vector<std::string> described() const;
 
  private:
+  struct Program {
+    UpdateSpec update;
+    std::vector<std::set<std::string, std::less<>>> constants;  // attributes, of each group
+  };
+
+  Program made_program() const;
+  Program current_program() const { return compiled_ ? *compiled_ : made_program(); }
+  bool is_constant(std::string_view attribute, double value, const OptimizerNumber* number) const;
+  double wide_value(std::string_view name, double fallback) const;
+  double velocity_scaling(const OptimizerValues& values) const;
+
   std::string kind_;
   std::vector<OptimizerGroup> groups_;
-  double max_grad_norm_;
-  UpdateSpec program_;
+  OptimizerSettings settings_;
+  std::shared_ptr<OptimizerState> state_;
+  std::optional<Program> compiled_;
 };
 
-namespace optim {
-
-struct SGDOptions {
-  double lr;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
-  double max_grad_norm = no_clipping;
-};
-struct AdamOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double max_grad_norm = no_clipping;
-};
-struct AdamWOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool bias_correction = true;
-  double max_grad_norm = no_clipping;
-};
-struct RMSpropOptions {
-  double lr = 1e-2;
-  double alpha = 0.99;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum = 0;
-  bool centered = false;
-  bool use_tf_variant = false;
-};
-struct LAMBOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool bias_correction = true;
-  double max_weight_norm = 65500;
-};
-
-template <typename Options>
-struct Group {
-  std::vector<at::Tensor> parameters;
-  Options options;
-};
-
-// One group of parameters, or several with numbers of their own; the greatest norm of the gradients
-// is the first group's.
-template <typename Options>
-class Described : public Optimizer {
- public:
-  Described(std::vector<at::Tensor> parameters, const Options& options);
-  explicit Described(const std::vector<Group<Options>>& groups);
-};
-
-using SGD = Described<SGDOptions>;
-using Adam = Described<AdamOptions>;
-using AdamW = Described<AdamWOptions>;
-using RMSprop = Described<RMSpropOptions>;
-using LAMB = Described<LAMBOptions>;
-
-}  // namespace optim
 }  // namespace tessera

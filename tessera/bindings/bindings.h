@@ -7,9 +7,15 @@
 
 namespace tessera {
 
+class Executor;
+
 void bind_errors(pybind11::module_& module);
+void bind_logging(pybind11::module_& module);
 void bind_options(pybind11::module_& module);
+void bind_optimizer(pybind11::module_& module);  // before executors, which take one
 void bind_executor(pybind11::module_& module);
+// What an executor tells about its program and its last call.
+void bind_inspection(pybind11::class_<Executor>& executor);
 void bind_batches(pybind11::module_& module);
 void bind_capture(pybind11::module_& module);
 void bind_process(pybind11::module_& module);
@@ -17,6 +23,9 @@ void bind_process(pybind11::module_& module);
 // Where the user's Python code is: the innermost frame outside of torch and of our packages, and
 // the module whose forward runs. Takes the GIL.
 Origin python_origin();
+
+// The line of the user's program that called us, as file:line; for errors. Needs the GIL.
+std::string python_call_site();
 
 // The dotted path of the module whose forward runs now; kept by the Python side while capturing.
 void push_module(std::string path);

@@ -1,4 +1,5 @@
 #include "tessera/base/error.h"
+#include "tessera/base/error_log.h"
 #include "tessera/bindings/bindings.h"
 
 namespace py = pybind11;
@@ -16,6 +17,24 @@ ErrorClasses& classes() {
   return *instance;
 }
 
+const py::object& class_of(ErrorKind kind) {
+  if (kind == ErrorKind::recoverable) return classes().recoverable;
+  if (kind == ErrorKind::unrecoverable) return classes().unrecoverable;
+  return classes().error;
+}
+
+// One of poptorch's own exceptions. The source is the line of the user's program that called us.
+void raise(const py::object& type, const std::string& message, const char* kind,
+           const std::vector<std::string>& context) {
+  const std::string source = python_call_site();
+  std::string location = context.empty() ? "[0] called at " + source : "";
+  for (size_t i = 0; i < context.size(); ++i) {
+    location += fmt::format("{}[{}] {}", i > 0 ? "\n" : "", i, context[i]);
+  }
+  const py::object exception = type(shortened_error(message), kind, location, source);
+  PyErr_SetObject(type.ptr(), exception.ptr());
+}
+
 void raise(const Error& error) {
   switch (error.kind()) {
     case ErrorKind::assertion:
@@ -31,39 +50,26 @@ void raise(const Error& error) {
     case ErrorKind::user:
     case ErrorKind::recoverable:
     case ErrorKind::unrecoverable:
-      break;
+      return raise(class_of(error.kind()), error.message(), "poptorch_cpp_error", error.context());
   }
-  const py::object& type = error.kind() == ErrorKind::recoverable     ? classes().recoverable
-                           : error.kind() == ErrorKind::unrecoverable ? classes().unrecoverable
-                                                                      : classes().error;
-  std::string location;
-  for (size_t i = 0; i < error.context().size(); ++i) {
-    location += fmt::format("[{}] {}\n", i, error.context()[i]);
-  }
-  py::object exception = type(error.what());
-  exception.attr("message") = error.message();
-  exception.attr("type") = "poptorch_cpp_error";
-  exception.attr("location") = location;
-  PyErr_SetObject(type.ptr(), exception.ptr());
 }
 
 }  // namespace
 
 void bind_errors(py::module_& module) {
-  const auto make_class = [&](const char* name, const py::object& base) {
-    py::object type = py::reinterpret_steal<py::object>(
-        PyErr_NewException(fmt::format("poptorch.{}", name).c_str(), base.ptr(), nullptr));
-    module.attr(name) = type;
-    return type;
-  };
-  classes().error = make_class("Error", py::reinterpret_borrow<py::object>(PyExc_Exception));
-  classes().recoverable = make_class("RecoverableError", classes().error);
-  classes().unrecoverable = make_class("UnrecoverableError", classes().error);
+  const py::module_ errors = py::module_::import("poptorch._errors");
+  for (const char* name : {"Error", "RecoverableError", "UnrecoverableError"}) {
+    module.attr(name) = errors.attr(name);
+  }
+  classes() = {module.attr("Error"), module.attr("RecoverableError"),
+               module.attr("UnrecoverableError")};
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
       raise(error);
+    } catch (const InternalError& error) {
+      raise(classes().error, error.what(), "popart_internal_exception", {});
     }
   });
 }

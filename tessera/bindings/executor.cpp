@@ -86,28 +86,16 @@ py::object run_tensors(Executor& executor, const py::tuple& args) {
   return returned;
 }
 
-// A Python optimiser: its kind, the parameters and numbers of each group, the greatest norm of the
-// gradients.
-using PyGroup = std::pair<std::vector<at::Tensor>, std::map<std::string, double>>;
-using PyOptimizer = std::tuple<std::string, std::vector<PyGroup>, double>;
-
-Optimizer optimizer_from(const PyOptimizer& described) {
-  const auto& [kind, groups, max_grad_norm] = described;
-  std::vector<OptimizerGroup> converted;
-  for (const auto& [parameters, values] : groups) converted.push_back({parameters, values});
-  return Optimizer(kind, std::move(converted), max_grad_norm);
-}
-
 }  // namespace
 
 void bind_executor(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Executor>(module, "Executor")
+  py::class_<Executor> executor(module, "Executor");
+  bind_inspection(executor);
+  executor
       .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
                        const py::function& forward, const Options& options,
-                       const std::optional<PyOptimizer>& described) {
-             std::optional<Optimizer> optimizer;
-             if (described) optimizer = optimizer_from(*described);
+                       std::optional<Optimizer> optimizer) {
              options.freeze();
              const auto purpose = training ? Purpose::training : Purpose::inference;
              auto model = access_to(parameters, buffers, forward);
@@ -126,12 +114,7 @@ void bind_executor(py::module_& module) {
           "compile",
           [](Executor& self, const PyNamed& inputs) { self.compile(named_tensors(inputs)); },
           Released())
-      .def("setOptimizer",
-           [](Executor& self, const PyOptimizer& described) {
-             Optimizer optimizer = optimizer_from(described);
-             const py::gil_scoped_release release;
-             self.setOptimizer(std::move(optimizer));
-           })
+      .def("setOptimizer", &Executor::setOptimizer, Released())
       .def("isCompiled", &Executor::isCompiled)
       .def("isAttachedToDevice", &Executor::isAttachedToDevice)
       .def("attachToDevice", &Executor::attachToDevice, Released())
@@ -140,11 +123,15 @@ void bind_executor(py::module_& module) {
       .def("copyWeightsToHost", &Executor::copyWeightsToHost, Released())
       .def("copyWeightsToDevice", &Executor::copyWeightsToDevice, Released())
       .def("copyWeightsToHostIfNeeded", &Executor::copyWeightsToHostIfNeeded, Released())
-      .def("compilationSeconds", &Executor::compilationSeconds)
       .def("hostCalls",
            [](const Executor& self) {
+             std::vector<HostCall> made;
+             {
+               const py::gil_scoped_release release;  // a running call may need it to end
+               made = self.hostCalls();
+             }
              py::list calls;
-             for (const HostCall& call : self.hostCalls()) {
+             for (const HostCall& call : made) {
                py::dict entry;
                entry["operator"] = call.overload;
                entry["nodes"] = call.nodes;

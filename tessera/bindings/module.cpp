@@ -4,7 +4,9 @@
 PYBIND11_MODULE(poptorch_core, module) {
   module.doc() = "Tessera's core: options, executors, errors. Use the package poptorch instead.";
   tessera::bind_errors(module);
+  tessera::bind_logging(module);
   tessera::bind_options(module);
+  tessera::bind_optimizer(module);
   tessera::bind_executor(module);
   tessera::bind_batches(module);
   tessera::bind_capture(module);

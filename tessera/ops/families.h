@@ -23,6 +23,7 @@ std::span<const OpDef> rearrange();
 std::span<const OpDef> random();
 std::span<const OpDef> loss();
 std::span<const OpDef> nll_loss();
+std::span<const OpDef> cross_entropy();
 std::span<const OpDef> ctc();
 std::span<const OpDef> optimizer();
 std::span<const OpDef> host();

@@ -67,13 +67,13 @@ constexpr auto soft_margin_gradient = [](const Attrs&, float scale) {
 };
 
 // Logarithms are cut at -100, so that a wrong certainty costs much but not everything.
-constexpr auto cross_entropy = [](const Attrs&) {
+constexpr auto binary_cross_entropy = [](const Attrs&) {
   return [](float x, float t, float weight) {
     return ((t - 1) * std::max(std::log1p(-x), -100.0F) - t * std::max(std::log(x), -100.0F)) *
            weight;
   };
 };
-constexpr auto cross_entropy_gradient = [](const Attrs&, float scale) {
+constexpr auto binary_cross_entropy_gradient = [](const Attrs&, float scale) {
   return [scale](float g, float x, float t, float weight) {
     return g * (x - t) / std::max((1 - x) * x, 1e-12F) * weight * scale;
   };
@@ -332,18 +332,18 @@ std::span<const OpDef> loss() {
       loss_gradient<soft_margin_gradient, 3, 25>({"soft_margin_loss_backward",
                                                   "grad_output, self, target",
                                                   "gradient of soft_margin_loss"}),
-      loss<cross_entropy, 3, 45>({"binary_cross_entropy",
-                                  "self, target, weight?",
-                                  "cross entropy of probabilities with targets from 0 to 1",
-                                  {},
-                                  probability,
-                                  zero_to_one}),
-      loss_gradient<cross_entropy_gradient, 4, 8>({"binary_cross_entropy_backward",
-                                                   "grad_output, self, target, weight?",
-                                                   "gradient of binary_cross_entropy",
-                                                   {},
-                                                   probability,
-                                                   zero_to_one}),
+      loss<binary_cross_entropy, 3, 45>({"binary_cross_entropy",
+                                         "self, target, weight?",
+                                         "cross entropy of probabilities with targets from 0 to 1",
+                                         {},
+                                         probability,
+                                         zero_to_one}),
+      loss_gradient<binary_cross_entropy_gradient, 4, 8>({"binary_cross_entropy_backward",
+                                                          "grad_output, self, target, weight?",
+                                                          "gradient of binary_cross_entropy",
+                                                          {},
+                                                          probability,
+                                                          zero_to_one}),
       loss<cross_entropy_of_logits, 4, 65>({"binary_cross_entropy_with_logits",
                                             "self, target, weight?, pos_weight?",
                                             "binary_cross_entropy of sigmoid(x)",

@@ -27,7 +27,8 @@ struct Table {
           families::special(),        families::order(),      families::patches(),
           families::window(),         families::distance(),   families::margin_loss(),
           families::embedding_bag(),  families::quantize(),   families::random_forms(),
-          families::tensor_product(), families::fused(),      families::host()}) {
+          families::tensor_product(), families::fused(),      families::host(),
+          families::cross_entropy()}) {
       for (const OpDef& row : family) add(row);
     }
   }

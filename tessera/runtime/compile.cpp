@@ -28,10 +28,23 @@ void log_passes(const std::vector<PassReport>& reports) {
   }
 }
 
+// The last lines of a text: as many as POPTORCH_MAX_GRAPH_LEN says, all where it is not set or not
+// above zero.
+std::string_view shown_lines(std::string_view text) {
+  const char* variable = std::getenv("POPTORCH_MAX_GRAPH_LEN");
+  const long lines = variable ? std::strtol(variable, nullptr, 10) : 0;
+  if (lines <= 0) return text;
+  size_t start = text.ends_with('\n') ? text.size() - 1 : text.size();
+  for (long i = 0; i < lines && start != std::string_view::npos && start > 0; ++i) {
+    start = text.rfind('\n', start - 1);
+  }
+  return start == std::string_view::npos || start == 0 ? text : text.substr(start + 1);
+}
+
 // Printing a large program takes longer than compiling it.
 void log_programs(const Graph& graph, const cpu::Plan& plan) {
   if (log_level() > LogLevel::trace) return;
-  log(LogLevel::trace, "{}", print(graph, {.elide_blobs_over = 64}));
+  log(LogLevel::trace, "{}", shown_lines(print(graph, {.elide_blobs_over = 64})));
   log(LogLevel::trace, "{}", print(plan));
 }
 

@@ -1,7 +1,9 @@
 #include "tessera/runtime/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "tessera/backend/cpu/kernels/add_into.h"
 #include "tessera/backend/cpu/kernels/copy.h"
@@ -24,6 +26,27 @@ bool updates_every_micro_batch(const Graph& graph) {
   return !sums_up && std::any_of(nodes.begin(), nodes.end(),
                                  [](const Node& node) { return op(node).kind == Kind::update; });
 }
+
+// Where the value of an iteration's step goes, counted in values; nowhere where it is not kept.
+// An iteration has `steps` of them.
+std::optional<int64_t> slot_of(const RequestedOutput& output, int64_t iteration, int64_t iterations,
+                               int64_t step, int64_t steps) {
+  switch (output.mode) {
+    case OutputMode::all:
+      return iteration * steps + step;
+    case OutputMode::final_value:
+      if (iteration + 1 < iterations || step + 1 < steps) return std::nullopt;
+      return 0;
+    case OutputMode::every_n:
+      if ((iteration + 1) % output.period != 0) return std::nullopt;
+      return iteration / output.period * steps + step;
+    case OutputMode::sum:
+      return iteration * steps + step;  // the first is written, the others are added
+  }
+  return std::nullopt;
+}
+
+int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
 
@@ -86,6 +109,10 @@ void Session::run(const RunRequest& request) {
         run_micro_batch(request, iteration * request.gradient_accumulation + step);
       }
       engine_.run_update(rng_);
+      for (const RequestedState& state : request.states) {
+        const auto slot = slot_of(state.output, iteration, request.device_iterations, 0, 1);
+        if (slot) keep(engine_.state(state.state), state.output, *slot);
+      }
     }
   } catch (...) {
     clear_accumulators();
@@ -107,45 +134,49 @@ void Session::check_request(const RunRequest& request) const {
         "This step was compiled with a gradient accumulation of 1: it keeps no sums of gradients, "
         "and cannot run with {}.",
         request.gradient_accumulation);
-  for (const RequestedOutput& output : request.outputs) {
+  TESSERA_INVARIANT(request.times.empty() ||
+                        request.times.size() == static_cast<size_t>(request.device_iterations *
+                                                                    request.gradient_accumulation),
+                    "times for {} micro-batches", request.times.size());
+  const auto check_period = [](const RequestedOutput& output) {
     check(output.mode != OutputMode::every_n || output.period >= 1, ErrorKind::value,
           "The output period must be at least 1, it is {}.", output.period);
+  };
+  for (const RequestedOutput& output : request.outputs) check_period(output);
+  for (const RequestedState& state : request.states) {
+    TESSERA_INVARIANT(state.state < executable_->states().size(), "state {}", state.state);
+    check_period(state.output);
   }
 }
 
 void Session::run_micro_batch(const RunRequest& request, int64_t micro_batch) {
+  MicroBatchTimes unused;
+  const bool timed = !request.times.empty();
+  MicroBatchTimes& times = timed ? request.times[static_cast<size_t>(micro_batch)] : unused;
+  if (timed) times.inputs_requested = now();
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     engine_.set_data_input(
         i, request.inputs[i] + micro_batch * bytes(executable_->data_inputs()[i].type));
   }
+  if (timed) times.inputs_read = now();
   engine_.run_micro_batch(rng_);
-  for (size_t i = 0; i < request.outputs.size(); ++i) keep_output(request, i, micro_batch);
+  if (timed) times.outputs_ready = now();
+  const int64_t steps = request.gradient_accumulation;
+  for (size_t i = 0; i < request.outputs.size(); ++i) {
+    const auto slot = slot_of(request.outputs[i], micro_batch / steps, request.device_iterations,
+                              micro_batch % steps, steps);
+    if (slot) keep(engine_.output(i), request.outputs[i], *slot);
+  }
+  if (timed) times.outputs_written = now();
   ++rng_.step;
 }
 
-void Session::keep_output(const RunRequest& request, size_t index, int64_t micro_batch) {
-  const RequestedOutput& output = request.outputs[index];
-  const int64_t accumulation = request.gradient_accumulation;
-  int64_t slot = 0;
-  switch (output.mode) {
-    case OutputMode::all:
-      slot = micro_batch;
-      break;
-    case OutputMode::final_value:
-      if (micro_batch + 1 < request.device_iterations * accumulation) return;
-      break;
-    case OutputMode::every_n: {
-      const int64_t iteration = micro_batch / accumulation;
-      if ((iteration + 1) % output.period != 0) return;
-      slot = iteration / output.period * accumulation + micro_batch % accumulation;
-      break;
-    }
-    case OutputMode::sum:
-      if (micro_batch > 0) return cpu::add_into(engine_.output(index), output.data);
-      break;
+void Session::keep(const TensorView& value, const RequestedOutput& output, int64_t slot) {
+  if (output.mode == OutputMode::sum) {
+    if (slot > 0) return cpu::add_into(value, output.data);
   }
-  std::byte* to = output.data + slot * bytes(executable_->outputs()[index].type);
-  cpu::copy_dense(engine_.output(index), to, pool_);
+  const int64_t size = value.numel() * static_cast<int64_t>(size_of(value.dtype));
+  cpu::copy_dense(value, output.data + slot * size, pool_);
 }
 
 void Session::clear_accumulators() {

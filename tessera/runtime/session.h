@@ -34,10 +34,23 @@ struct RequestedOutput {
   int64_t period = 1;  // the N of every_n
 };
 
+// The values that a state has after weight updates, as if it were an output of each of them.
+struct RequestedState {
+  size_t state = 0;
+  RequestedOutput output;  // room for outputs_kept() values at a gradient accumulation of 1
+};
+
+// When what happened to a micro-batch, in nanoseconds of the steady clock.
+struct MicroBatchTimes {
+  int64_t inputs_requested = 0, inputs_read = 0, outputs_ready = 0, outputs_written = 0;
+};
+
 struct RunRequest {
   int64_t device_iterations = 1, gradient_accumulation = 1;
   std::vector<const std::byte*> inputs;  // per data input: micro-batch i at i * bytes(type)
   std::vector<RequestedOutput> outputs;  // per output
+  std::vector<RequestedState> states = {};
+  std::span<MicroBatchTimes> times = {};  // per micro-batch; empty where nobody asks
   // Called between kernels, a few times a second; what it throws stops the run.
   std::function<void()> poll = {};
 };
@@ -61,6 +74,10 @@ class Session {
   // Records the calls of the next runs; null for none.
   void record(cpu::Timeline* timeline) { engine_.set_timeline(timeline); }
 
+  // Stops a run with an Error where an operator makes a value that is not finite from ones that
+  // are, or a NaN from what is none.
+  void check_values(bool check) { engine_.check_values(check); }
+
   RngState rng() const { return rng_; }
   void set_rng(RngState rng) { rng_ = rng; }
 
@@ -77,7 +94,7 @@ class Session {
  private:
   void check_request(const RunRequest& request) const;
   void run_micro_batch(const RunRequest& request, int64_t micro_batch);
-  void keep_output(const RunRequest& request, size_t index, int64_t micro_batch);
+  void keep(const TensorView& value, const RequestedOutput& output, int64_t slot);
   void clear_accumulators();
 
   std::shared_ptr<const Executable> executable_;

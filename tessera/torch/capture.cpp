@@ -109,13 +109,16 @@ const Recorder::Loss& terminal_loss(Recorder& recorder) {
   return *terminal;
 }
 
-void run_backward(Recorder& recorder) {
-  const at::Tensor loss = terminal_loss(recorder).tensor;
+// The loss's value.
+ValueId run_backward(Recorder& recorder) {
+  const Recorder::Loss terminal = terminal_loss(recorder);
+  const at::Tensor& loss = terminal.tensor;
   check(loss.requires_grad(),
         "the loss does not depend on any parameter that requires a gradient, so there is nothing "
         "to train");
   recorder.begin_backward();
   torch::autograd::backward({loss}, {at::ones_like(loss)});
+  return terminal.value;
 }
 
 // Results are never 64-bit, also where they need no program.
@@ -188,7 +191,7 @@ Capture capture(const CaptureRequest& request) {
     const Recording recording(recorder);
     outputs = request.forward(inputs);
     recorder.check_supported();
-    if (request.training) run_backward(recorder);
+    if (request.training) result.loss = run_backward(recorder);
   } catch (const std::exception& error) {
     recorder.seal();
     const std::string_view what = error.what();

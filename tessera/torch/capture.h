@@ -48,6 +48,7 @@ struct Capture {
   std::vector<BoundState> states;  // one for each of graph.states()
   std::vector<CapturedOutput> outputs;
   std::vector<ChangedInput> changed_inputs;
+  ValueId loss;  // of a training step
 };
 
 Capture capture(const CaptureRequest& request);

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <ctime>
+#include <optional>
 
+#include "tessera/backend/cpu/value_check.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -134,7 +136,10 @@ void Engine::run_host_call(const BoundCall& bound, RngState rng) {
 void Engine::run_call(const BoundCall& bound, RngState rng) {
   const Call& call = *bound.call;
   try {
+    std::optional<ValueCheck> check;
+    if (checks_values_) check.emplace(call, bound.inputs);
     call.run->run({bound.inputs, bound.outputs, call.attrs, pool_, rng}, bound.workspace);
+    if (check) check->look_at(bound.outputs);
   } catch (const Error& error) {
     const ErrorContext where("running {}{}{}", call.op, call.origin.empty() ? "" : " of ",
                              call.origin);

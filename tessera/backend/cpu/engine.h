@@ -40,6 +40,9 @@ class Engine {
   // Called between kernels, a few times a second; what it throws stops the phase. None when null.
   void set_poll(const std::function<void()>* poll) { poll_ = poll; }
 
+  // From now on an Error where a call makes a value that is not finite from ones that are.
+  void check_values(bool check) { checks_values_ = check; }
+
   // Records the calls that run from now on; null for none.
   void set_timeline(Timeline* timeline);
 
@@ -77,6 +80,7 @@ class Engine {
   const std::function<void()>* poll_ = nullptr;
   int64_t last_poll_ = 0;  // in milliseconds
   Timeline* timeline_ = nullptr;
+  bool checks_values_ = false;
   struct DataView {
     TensorView* view;
     int64_t byte_offset;

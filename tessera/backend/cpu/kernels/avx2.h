@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <limits>
 
 #define TESSERA_AVX2 __attribute__((target("avx2,fma")))
 
@@ -17,6 +18,12 @@ TESSERA_AVX2 inline float sum_of_lanes(__m256 v) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+TESSERA_AVX2 inline float largest_of_lanes(__m256 v) {
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
 // The first `count` lanes.
@@ -39,6 +46,25 @@ TESSERA_AVX2 inline void store(float* x, __m256i mask, __m256 v) {
   }
 }
 
+// Eight elements `stride` apart, `places` being their distances from the first; nothing beyond the
+// last is touched.
+TESSERA_AVX2 inline __m256 load_strided(const float* x, int64_t stride, __m256i places) {
+  if (stride == 1) return _mm256_loadu_ps(x);
+  if (stride == 2) {
+    const __m256 mixed = _mm256_shuffle_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 7), 0xD8);
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xD8));
+  }
+  return _mm256_i32gather_ps(x, places, 4);
+}
+
+TESSERA_AVX2 inline __m256 lowest() {
+  return _mm256_set1_ps(-std::numeric_limits<float>::infinity());
+}
+// Elements beyond the row read as the lowest number: they add nothing.
+TESSERA_AVX2 inline __m256 load_or_lowest(const float* x, __m256i mask) {
+  return _mm256_blendv_ps(lowest(), _mm256_maskload_ps(x, mask), _mm256_castsi256_ps(mask));
+}
+
 // exp(x) for x <= 88, by the arithmetic of kernels/vector_math.h; 0 below -87. NaN stays NaN.
 TESSERA_AVX2 inline __m256 exp_of(__m256 x) {
   const __m256 lowest = _mm256_set1_ps(-87.0F);
@@ -58,6 +84,12 @@ TESSERA_AVX2 inline __m256 exp_of(__m256 x) {
   const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(power, 23));
   const __m256 below = _mm256_cmp_ps(x, lowest, _CMP_LT_OQ);
   return _mm256_andnot_ps(below, _mm256_fmadd_ps(scale, p, scale));
+}
+
+// exp(x) for any x. No logarithm of a softmax is above 0, but nothing checks what a program passes.
+TESSERA_AVX2 inline __m256 exp_of_any(__m256 x) {
+  const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
+  return _mm256_blendv_ps(exp_of(x), infinity, _mm256_cmp_ps(x, _mm256_set1_ps(88), _CMP_GT_OQ));
 }
 
 // log(x) of positive numbers that are neither infinite nor denormal. NaN stays NaN.

@@ -65,10 +65,6 @@ TESSERA_AVX2 inline void meet(Best& best, __m256 value, __m256i place) {
   best.place = _mm256_blendv_epi8(best.place, place, _mm256_castps_si256(better));
 }
 
-TESSERA_AVX2 inline __m256 lowest() {
-  return _mm256_set1_ps(-std::numeric_limits<float>::infinity());
-}
-
 TESSERA_AVX2 void grouped_row(const Windows& w, const float* from, int64_t row, float* out,
                               int32_t* index) {
   const int64_t top = w.begin(0, row), bottom = w.end(0, row);
@@ -84,16 +80,6 @@ TESSERA_AVX2 void grouped_row(const Windows& w, const float* from, int64_t row, 
     _mm256_storeu_ps(out + column * lanes, best.value);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(index + column * lanes), best.place);
   }
-}
-
-// Eight elements `stride` apart; nothing beyond the last is touched.
-TESSERA_AVX2 inline __m256 load_strided(const float* x, int64_t stride, __m256i places) {
-  if (stride == 1) return _mm256_loadu_ps(x);
-  if (stride == 2) {
-    const __m256 mixed = _mm256_shuffle_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 7), 0xD8);
-    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xD8));
-  }
-  return _mm256_i32gather_ps(x, places, 4);
 }
 
 // Eight places whose windows lie within the row.

@@ -3,37 +3,16 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/avx2.h"
-#include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/backend/cpu/kernels/labelled_classes.h"
 #include "tessera/base/cpu_level.h"
-#include "tessera/base/error.h"
 
 namespace tessera::cpu {
 namespace {
 
 using namespace avx2;
+using namespace labelled_classes;
 
 constexpr int64_t piece_targets = 8192;
-
-enum Reduction : int64_t { none = 0, mean = 1, sum = 2 };
-
-// Log probabilities as [batch, classes, places]; a label for each of batch * places.
-struct Problem {
-  int64_t batch = 1, classes = 1, places = 1;
-  int64_t reduction = mean, ignored = 0;
-
-  int64_t targets() const { return batch * places; }
-  // Pieces lie within an image where it has many places; otherwise they are rows.
-  int64_t pieces_per_image() const { return (places + piece_targets - 1) / piece_targets; }
-};
-
-[[noreturn]] void complain(int32_t label, int64_t classes) {
-  fail(ErrorKind::user, "class index {} is outside the {} classes", label, classes);
-}
-
-// Of one piece.
-struct Losses {
-  double loss = 0, weight = 0;
-};
 
 // nll_loss_forward(self, target, weight?) -> output, total_weight; also of images.
 class NllLoss : public PreparedKernel {
@@ -50,17 +29,7 @@ class NllLoss : public PreparedKernel {
       const int64_t begin = piece * piece_targets;
       losses[piece] = fold(call, begin, std::min(begin + piece_targets, p_.targets()));
     });
-    auto* total_weight = call.outputs[1].as<float>();
-    *total_weight = 0;
-    if (p_.reduction == none) return;
-    Losses all;
-    for (int64_t i = 0; i < pieces(); ++i) {
-      all.loss += losses[i].loss;
-      all.weight += losses[i].weight;
-    }
-    *call.outputs[0].as<float>() =
-        static_cast<float>(p_.reduction == mean ? all.loss / all.weight : all.loss);
-    *total_weight = static_cast<float>(all.weight);
+    write_sums(p_, {losses, static_cast<size_t>(pieces())}, call);
   }
 
  private:
@@ -80,7 +49,7 @@ class NllLoss : public PreparedKernel {
         const int32_t label = labels[i];
         float loss = 0;
         if (label != p_.ignored) {
-          if (label < 0 || label >= p_.classes) complain(label, p_.classes);
+          check_label(p_, label);
           const float weight = weights ? weights[label] : 1;
           loss = -x[i + label * p_.places] * weight;
           losses.weight += double{weight};
@@ -123,21 +92,18 @@ class NllLossGrad : public PreparedKernel {
       });
       return;
     }
-    call.pool.run(p_.batch * p_.pieces_per_image(), [&](int64_t piece) {
-      const int64_t image = piece / p_.pieces_per_image();
-      const int64_t first = piece % p_.pieces_per_image() * piece_targets;
+    call.pool.run(p_.batch * pieces_per_image(), [&](int64_t piece) {
+      const int64_t image = piece / pieces_per_image();
+      const int64_t first = piece % pieces_per_image() * piece_targets;
       pixels(call, image, first, std::min(piece_targets, p_.places - first));
     });
   }
 
  private:
-  static float* out(const KernelCall& call) { return call.outputs[0].as<float>(); }
+  // Pieces lie within an image where it has many places; otherwise they are rows.
+  int64_t pieces_per_image() const { return (p_.places + piece_targets - 1) / piece_targets; }
 
-  float share(const KernelCall& call, int64_t target, int64_t label) const {
-    const float weight = call.has_input(3) ? call.inputs[3].as<float>()[label] : 1;
-    const float share = weight * call.inputs[0].as<float>()[p_.reduction == none ? target : 0];
-    return -(p_.reduction == mean ? share / *call.inputs[4].as<float>() : share);
-  }
+  static float* out(const KernelCall& call) { return call.outputs[0].as<float>(); }
 
   void pixels(const KernelCall& call, int64_t image, int64_t first, int64_t count) const {
     const int64_t target = image * p_.places + first;
@@ -145,36 +111,25 @@ class NllLossGrad : public PreparedKernel {
     float* to = out(call) + image * p_.classes * p_.places + first;
     for (int64_t label = 0; label < p_.classes; ++label, to += p_.places) {
       const bool zero = p_.reduction == none || label == p_.ignored;
-      write_class(labels, static_cast<int32_t>(label), zero ? 0 : share(call, 0, label), count, to);
+      write_class(labels, static_cast<int32_t>(label), zero ? 0 : share_of(p_, call, 0, label),
+                  count, to);
     }
     if (p_.reduction == none) return scatter(call, target, target + count);
-    check_labels(labels, count);
+    check_labels(p_, labels, count);
   }
 
   void scatter(const KernelCall& call, int64_t begin, int64_t end) const {
     const int32_t* labels = call.inputs[2].as<int32_t>();
-    check_labels(labels + begin, end - begin);
+    check_labels(p_, labels + begin, end - begin);
     for (int64_t i = begin; i < end; ++i) {
       if (labels[i] == p_.ignored) continue;
       const int64_t at = (i / p_.places * p_.classes + labels[i]) * p_.places + i % p_.places;
-      out(call)[at] = share(call, i, labels[i]);
-    }
-  }
-
-  void check_labels(const int32_t* labels, int64_t count) const {
-    for (int64_t i = 0; i < count; ++i) {
-      if (labels[i] == p_.ignored || (labels[i] >= 0 && labels[i] < p_.classes)) continue;
-      complain(labels[i], p_.classes);
+      out(call)[at] = share_of(p_, call, i, labels[i]);
     }
   }
 
   Problem p_;
 };
-
-bool is_plain(const KernelOperand& x, DType dtype) {
-  return !x.present || (x.layout.plain() && x.dtype == dtype &&
-                        same_elements(x.geometry, dense(x.geometry.shape)));
-}
 
 template <bool backward>
 bool applies(const KernelUse& use) {
@@ -184,16 +139,6 @@ bool applies(const KernelUse& use) {
   }
   return has_avx2() && is_plain(use.outputs[0], DType::f32) &&
          numel(use.inputs[backward ? 1 : 0].geometry.shape) > 0;
-}
-
-Problem problem_of(const KernelUse& use, const Shape& shape) {
-  Problem p;
-  p.classes = shape.size() == 1 ? shape[0] : shape[1];
-  p.batch = shape.size() == 1 ? 1 : shape[0];
-  p.places = numel(shape) / (p.batch * p.classes);
-  p.reduction = use.attrs.integer("reduction");
-  p.ignored = use.attrs.integer("ignore_index");
-  return p;
 }
 
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {

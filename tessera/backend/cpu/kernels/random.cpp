@@ -1,5 +1,5 @@
 // Random masks: eight counters of the generator at once. The words are those of base/rng, bit for
-// bit.
+// bit, whatever the layout: where eight channels lie side by side, each has a counter.
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/avx2.h"
@@ -30,16 +30,30 @@ TESSERA_AVX2 inline void multiply(__m256i a, uint32_t b, __m256i& low, __m256i& 
   high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
 }
 
+// Eight counters, `stride` apart.
+struct Counters {
+  __m256i first, last;  // 64 bits each
+};
+
+TESSERA_AVX2 inline Counters counters_from(int64_t first, int64_t stride) {
+  const __m256i begin = _mm256_set1_epi64x(first);
+  return {
+      _mm256_add_epi64(begin, _mm256_setr_epi64x(0, stride, 2 * stride, 3 * stride)),
+      _mm256_add_epi64(begin, _mm256_setr_epi64x(4 * stride, 5 * stride, 6 * stride, 7 * stride))};
+}
+
+// The lower or the upper halves of all counters, in their order.
+template <int upper>
+TESSERA_AVX2 inline __m256i halves(const Counters& c) {
+  const __m256 mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(c.first), _mm256_castsi256_ps(c.last),
+                                         upper ? 0xDD : 0x88);
+  return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xD8);
+}
+
 // As random_words() does it.
-TESSERA_AVX2 inline Words words_of(uint64_t stream, uint64_t step, const uint64_t (&counters)[8]) {
-  alignas(32) uint32_t low[8], high[8];
-  for (int i = 0; i < 8; ++i) {
-    low[i] = static_cast<uint32_t>(counters[i]);
-    high[i] = static_cast<uint32_t>(counters[i] >> 32);
-  }
+TESSERA_AVX2 inline Words words_of(uint64_t stream, uint64_t step, const Counters& counters) {
   const auto all = [](uint64_t word) { return static_cast<int>(static_cast<uint32_t>(word)); };
-  Words c{{_mm256_load_si256(reinterpret_cast<const __m256i*>(low)),
-           _mm256_load_si256(reinterpret_cast<const __m256i*>(high)), _mm256_set1_epi32(all(step)),
+  Words c{{halves<0>(counters), halves<1>(counters), _mm256_set1_epi32(all(step)),
            _mm256_set1_epi32(all(step >> 32))}};
   __m256i k0 = _mm256_set1_epi32(all(stream)), k1 = _mm256_set1_epi32(all(stream >> 32));
   for (int round = 0; round < 10; ++round) {
@@ -69,25 +83,39 @@ TESSERA_AVX2 inline Words in_order(const Words& c) {
            _mm256_permute2x128_si256(third, fourth, 0x31)}};
 }
 
-// 1 where the word as a number in [0, 1) is below p, else 0. Elements from `begin`, which is a
-// multiple of the block.
+// 1 where the word as a number in [0, 1) is below p, else 0.
+TESSERA_AVX2 inline __m256 below(__m256i words, float p) {
+  const __m256 uniform =
+      _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(words, 8)), _mm256_set1_ps(0x1.0p-24F));
+  return _mm256_and_ps(_mm256_cmp_ps(uniform, _mm256_set1_ps(p), _CMP_LT_OQ), _mm256_set1_ps(1));
+}
+
+// Elements from `begin`, which is a multiple of the block.
 TESSERA_AVX2 void draw(uint64_t stream, uint64_t step, float p, int64_t begin, int64_t end,
                        float* out) {
-  const __m256 limit = _mm256_set1_ps(p), one = _mm256_set1_ps(1);
-  const __m256 scale = _mm256_set1_ps(0x1.0p-24F);
   for (int64_t at = begin; at < end; at += block) {
-    uint64_t counters[8];
-    for (uint64_t i = 0; i < 8; ++i) {
-      counters[i] = static_cast<uint64_t>(at / words_of_counter) + i;
-    }
-    const Words words = in_order(words_of(stream, step, counters));
+    const Words words = in_order(words_of(stream, step, counters_from(at / words_of_counter, 1)));
     for (int64_t k = 0; k < words_of_counter; ++k) {
-      const __m256 uniform =
-          _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(words.v[k], 8)), scale);
-      const __m256 mask = _mm256_and_ps(_mm256_cmp_ps(uniform, limit, _CMP_LT_OQ), one);
       const int64_t left = end - at - k * lanes;
       if (left <= 0) break;
-      _mm256_maskstore_ps(out + at + k * lanes, mask_of(left), mask);
+      float* to = out + at + k * lanes;
+      if (left >= lanes) {
+        _mm256_storeu_ps(to, below(words.v[k], p));
+      } else {
+        _mm256_maskstore_ps(to, mask_of(left), below(words.v[k], p));
+      }
+    }
+  }
+}
+
+// Blocks of four places of eight channels; `steps` of them make a plane.
+TESSERA_AVX2 void draw_grouped(uint64_t stream, uint64_t step, float p, int64_t steps,
+                               int64_t begin, int64_t end, float* out) {
+  for (int64_t at = begin; at < end; ++at) {
+    const int64_t first = at / steps * lanes * steps + at % steps;
+    const Words words = words_of(stream, step, counters_from(first, steps));
+    for (int64_t k = 0; k < words_of_counter; ++k) {
+      _mm256_storeu_ps(out + at * block + k * lanes, below(words.v[k], p));
     }
   }
 }
@@ -95,11 +123,19 @@ TESSERA_AVX2 void draw(uint64_t stream, uint64_t step, float p, int64_t begin, i
 // bernoulli(self): only the shape of `self` matters.
 class Bernoulli : public PreparedKernel {
  public:
-  Bernoulli(float p, uint64_t key) : p_(p), key_(key) {}
+  // `steps`: of four places in a plane of grouped channels; 0 where the result is plain.
+  Bernoulli(float p, uint64_t key, int64_t steps) : p_(p), key_(key), steps_(steps) {}
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
     const uint64_t stream = random_stream(call.rng.seed, key_);
     auto* out = call.outputs[0].as<float>();
+    if (steps_ > 0) {
+      const int64_t blocks = call.outputs[0].numel() / block;
+      call.pool.run_ranges(blocks, piece_elements / block, [&](int64_t begin, int64_t end) {
+        draw_grouped(stream, call.rng.step, p_, steps_, begin, end, out);
+      });
+      return;
+    }
     call.pool.run_ranges(call.outputs[0].numel(), piece_elements, [&](int64_t begin, int64_t end) {
       draw(stream, call.rng.step, p_, begin, end, out);
     });
@@ -108,22 +144,33 @@ class Bernoulli : public PreparedKernel {
  private:
   float p_;
   uint64_t key_;
+  int64_t steps_;
 };
 
+// Four neighbouring places share a counter where a plane holds a multiple of four.
+int64_t steps_of(const KernelOperand& out) {
+  const Shape& shape = out.geometry.shape;
+  if (out.layout != channels_layout || numel(shape) == 0) return 0;
+  const int64_t places = numel(shape) / (shape[0] * shape[1] * lanes);
+  return places % words_of_counter == 0 ? places / words_of_counter : 0;
+}
+
 bool applies(const KernelUse& use) {
-  return has_avx2() && use.outputs[0].dtype == DType::f32 && use.outputs[0].layout.plain();
+  const KernelOperand& out = use.outputs[0];
+  return has_avx2() && out.dtype == DType::f32 && (out.layout.plain() || steps_of(out) > 0);
 }
 
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
   return std::make_unique<Bernoulli>(static_cast<float>(use.attrs.number("p")),
-                                     static_cast<uint64_t>(use.attrs.integer("key")));
+                                     static_cast<uint64_t>(use.attrs.integer("key")),
+                                     steps_of(use.outputs[0]));
 }
 
 }  // namespace
 
 std::span<const KernelEntry> random_entries() {
   static constexpr KernelEntry entries[] = {
-      {"bernoulli", "avx2_bernoulli", applies, prepare},
+      {"bernoulli", "avx2_bernoulli", applies, prepare, nullptr, true},
   };
   return entries;
 }

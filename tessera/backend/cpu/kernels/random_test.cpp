@@ -19,6 +19,20 @@ TEST_F(Random, MasksHaveTheBitsOfTheReference) {
   }
 }
 
+TEST_F(Random, MasksOfGroupedChannelsHaveTheSameValues) {
+  for (const Shape& shape : {Shape{2, 8, 2, 2}, Shape{3, 24, 6, 10}, Shape{1, 16, 40, 64}}) {
+    SCOPED_TRACE(tessera::to_string(shape));
+    OperatorTrial("bernoulli", {{shape, channels_layout}}, {{"p", 0.4}, {"key", int64_t{5}}},
+                  {channels_layout})
+        .expect_agrees("avx2_bernoulli", 0);
+  }
+  // A counter would reach into the next channel.
+  EXPECT_EQ(
+      OperatorTrial("bernoulli", {{{2, 8, 3, 3}, channels_layout}}, {{"p", 0.4}}, {channels_layout})
+          .kernel(),
+      "reference");
+}
+
 // Also where the seed and the counter of steps need more than 32 bits.
 TEST_F(Random, MasksDependOnSeedAndStep) {
   const Attrs attrs = completed(op("bernoulli"), {{"p", 0.5}, {"key", int64_t{9}}});

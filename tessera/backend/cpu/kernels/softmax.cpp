@@ -3,7 +3,6 @@
 // are within 3e-7 of the reference's, gradients within 1e-6, relative to the largest.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tessera/backend/cpu/kernels/avx2.h"
 #include "tessera/backend/cpu/kernels/table.h"
@@ -18,21 +17,6 @@ constexpr int64_t piece_elements = 8192;
 constexpr int64_t block_columns = 256;  // of a column job
 
 enum class Function { softmax, log_softmax };
-
-TESSERA_AVX2 inline __m256 lowest() {
-  return _mm256_set1_ps(-std::numeric_limits<float>::infinity());
-}
-
-TESSERA_AVX2 inline float largest_of_lanes(__m256 v) {
-  __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
-  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
-}
-
-// Elements beyond the row read as the lowest number: they add nothing.
-TESSERA_AVX2 inline __m256 load_or_lowest(const float* x, __m256i mask) {
-  return _mm256_blendv_ps(lowest(), _mm256_maskload_ps(x, mask), _mm256_castsi256_ps(mask));
-}
 
 template <Function function>
 TESSERA_AVX2 void forward_row(const float* x, int64_t size, float* out) {
@@ -81,12 +65,6 @@ template <Function function, bool whole>
 TESSERA_AVX2 inline __m256 term(const float* g, const float* y, __m256i mask) {
   const __m256 grad = load<whole>(g, mask);
   return function == Function::softmax ? _mm256_mul_ps(grad, load<whole>(y, mask)) : grad;
-}
-
-// exp(x) for any x. No logarithm of a softmax is above 0, but nothing checks what a program passes.
-TESSERA_AVX2 inline __m256 exp_of_any(__m256 x) {
-  const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
-  return _mm256_blendv_ps(exp_of(x), infinity, _mm256_cmp_ps(x, _mm256_set1_ps(88), _CMP_GT_OQ));
 }
 
 template <Function function, bool whole>

@@ -46,10 +46,12 @@ struct KernelEntry {
 };
 
 // The lists of the families, each in the order of preference.
+std::span<const KernelEntry> avg_pool_entries();
 std::span<const KernelEntry> batch_entries();  // images in batch_layout
 std::span<const KernelEntry> winograd_entries();
 std::span<const KernelEntry> cat_entries();
 std::span<const KernelEntry> conv_entries();
+std::span<const KernelEntry> cross_entropy_entries();
 std::span<const KernelEntry> group_norm_entries();
 std::span<const KernelEntry> layer_norm_entries();
 std::span<const KernelEntry> matmul_entries();

@@ -4,6 +4,7 @@
 
 #include "tessera/backend/cpu/lower/aliases.h"
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
+#include "tessera/backend/cpu/lower/fuse_losses.h"
 #include "tessera/backend/cpu/lower/fuse_updates.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
@@ -26,6 +27,7 @@ bool enabled(const LowerOptions& options, std::string_view rewrite) {
 Graph rewritten(Graph graph, const LowerOptions& options) {
   // Norms first: what they are made of is then fused with what stands around them.
   if (enabled(options, "split_norms")) graph = split_norms(graph);
+  if (enabled(options, fuse_losses_name)) graph = fuse_losses(graph);
   if (enabled(options, fuse_elementwise_name)) graph = fuse_elementwise(graph);
   if (enabled(options, fuse_updates_name)) graph = fuse_updates(graph);
   // After fusion: what is made again is then one pass.

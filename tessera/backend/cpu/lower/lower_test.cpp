@@ -53,7 +53,8 @@ void expect_no_live_overlap(const Plan& plan) {
 
 // Both sides with reference kernels, so that bits can be compared.
 struct ReferenceKernelsOnly {
-  WithoutKernels others{"packed,onednn_matmul,generated,avx2"};
+  WithoutKernels others{
+      "packed,onednn_matmul,generated,avx2,avx2_cross_entropy,avx2_cross_entropy_backward"};
 };
 
 // Runs the plan and the plain interpretation side by side and expects the same bits everywhere.
@@ -246,6 +247,27 @@ TEST(Lower, AnOuterProductIsUsedUpByItsUpdate) {
   EXPECT_EQ(plan.calls.back().op, "sgd_of_product");
   EXPECT_LT(plan.memory.without_reuse_bytes, int64_t{in * out * 4});
   expect_same(graph, 1);
+}
+
+// A softmax and its loss: one call each way, the gradient in the place of the scores.
+TEST(Lower, ALossIsOneCallEachWay) {
+  Program p;
+  const ValueId labels =
+      p.build.add("fill", {}, {{"shape", Shape{side}}, {"value", 2.0}, {"dtype", DType::i32}});
+  const Attrs over_classes = {{"dim", int64_t{1}}};
+  const ValueId scores = p.build.add("matmul", {p.x, p.x});
+  const ValueId logs = p.build.add("_log_softmax", {scores}, over_classes);
+  const auto losses = p.build.add_all("nll_loss_forward", {logs, labels, {}});
+  const ValueId one = p.build.scalar(1, DType::f32);
+  const ValueId grad = p.build.add("nll_loss_backward", {one, logs, labels, {}, losses[1]});
+  p.graph.add_output("loss", losses[0]);
+  p.graph.add_output("grad", p.build.add("_log_softmax_backward_data", {grad, logs}, over_classes));
+  const Plan plan = lower(p.graph);
+  ASSERT_EQ(plan.calls.size(), 3U) << print(plan);
+  EXPECT_EQ(plan.calls[1].op, "cross_entropy");
+  EXPECT_EQ(plan.calls[2].op, "cross_entropy_backward");
+  EXPECT_EQ(plan.calls[2].outputs[0].buffer, plan.calls[0].outputs[0].buffer);
+  expect_same(p.graph);
 }
 
 TEST(Lower, AStateWithLaterReadersIsCopiedAtTheEnd) {

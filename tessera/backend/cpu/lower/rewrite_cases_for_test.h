@@ -3,12 +3,15 @@
 // Attributes with their default values may be left out.
 #pragma once
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tessera/backend/cpu/interpreter_for_test.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
@@ -56,6 +59,27 @@ inline std::vector<RewriteCase> rewrite_cases(const std::string& file) {
         {one.substr(0, one.find('\n')), read_graph_text(parts[0]), read_graph_text(parts.back())});
   }
   return cases;
+}
+
+// The outputs for random inputs, with reference kernels. Whole numbers and truth values are 0 or 1.
+inline std::vector<Bytes> run_on_samples(const Graph& graph) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(-2, 2);
+  std::vector<Bytes> inputs;
+  for (const Input& input : graph.inputs()) {
+    const TensorType& type = graph.type(input.value);
+    Bytes& memory = inputs.emplace_back(static_cast<size_t>(bytes(type)));
+    for (size_t i = 0; i < memory.size(); i += size_of(type.dtype)) {
+      const float value = uniform(random);
+      if (type.dtype == DType::f32) {
+        std::memcpy(&memory[i], &value, sizeof value);
+      } else {
+        memory[i] = static_cast<std::byte>(value > 0);
+      }
+    }
+  }
+  Interpreter interpreter(graph);
+  return interpreter.run_micro_batch(inputs);
 }
 
 }  // namespace tessera::cpu

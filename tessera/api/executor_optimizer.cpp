@@ -1,0 +1,190 @@
+// What an executor does with its optimiser: the update in the program, its numbers, its state.
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "tessera/api/executor.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/passes/add_optimizer.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
+
+namespace tessera {
+namespace {
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+// The optimiser's part of the step: which captured parameter is in which group.
+void Executor::add_update(Capture& captured) {
+  UpdateSpec spec = optimizer_.program();
+  spec.gradient_accumulation = options_.Training().gradient_accumulation();
+  spec.mean_reduction =
+      options_.Training().accumulation_and_replication_reduction_type() == ReductionType::mean;
+  updated_.clear();
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    for (const BoundState& state : captured.states) {
+      if (state.kind != StateKind::parameter) continue;
+      for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
+        if (parameter.data_ptr() == state.host.data_ptr()) {
+          spec.groups[g].parameters.push_back(state.name);
+          break;
+        }
+      }
+    }
+    updated_.push_back(spec.groups[g].parameters);
+  }
+  add_optimizer(captured.graph, spec);
+  optimizer_.compiled();
+}
+
+// What an optimiser means for the options, and what of it has no meaning.
+void Executor::accept(const Optimizer& optimizer) {
+  attributes_.look_at(
+      optimizer, options_.relax_optimizer_attributes_checks() ? LogLevel::debug : LogLevel::warn);
+  // A sum would leave the range of half-precision accumulators.
+  const OptimizerValues& values = optimizer.settings().values;
+  const bool half = value_of(values, "accum_type", 32) == 16;
+  if (!half || value_of(values, "use_combined_accum") != 0 ||
+      options_.Training().mean_accumulation_and_replication_reduction_strategy() ==
+          MeanReductionStrategy::running) {
+    return;
+  }
+  check(!isCompiled(), ErrorKind::value,
+        "setOptimizer: accum_type=torch.float16 needs MeanReductionStrategy.Running, but the model "
+        "is already compiled for another strategy; call destroy() first");
+  options_.unfreeze();
+  options_.Training().setMeanAccumulationAndReplicationReductionStrategy(
+      MeanReductionStrategy::running);
+  options_.freeze();
+}
+
+void Executor::setOptimizer(Optimizer optimizer) {
+  check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
+  // Kept while it is disconnected, which must happen without our lock.
+  std::optional<Optimizer> before;
+  {
+    const std::lock_guard lock(mutex_);
+    if (isCompiled()) optimizer.take_program_of(optimizer_);
+    accept(optimizer);
+    before = optimizer_;
+  }
+  const bool same_state = &before->state() == &optimizer.state();
+  if (!same_state) before->state().disconnect(*this, before->keeps_state());
+  {
+    const std::lock_guard lock(mutex_);
+    const bool changed = !optimizer.has_numbers_of(optimizer_);
+    // What a program remembers stays with it where the new optimiser brings nothing.
+    if (!same_state && isCompiled() && !isAttachedToDevice() && !optimizer.state().to_send()) {
+      if (auto kept = before->state().to_send()) optimizer.state().store(std::move(kept->values));
+    }
+    optimizer_ = std::move(optimizer);
+    if (changed) {
+      loaded_numbers_.clear();
+      if (isAttachedToDevice()) send_hyperparameters();
+    }
+    optimizer_outdated_ = optimizer_outdated_ || changed || !same_state;
+  }
+  if (!same_state) optimizer_.state().connect(*this);
+}
+
+void Executor::send_hyperparameters() {
+  if (purpose_ == Purpose::training && log_level() <= LogLevel::debug) {
+    for (const std::string& line : optimizer_.described())
+      log(LogLevel::debug, "Updating {}", line);
+  }
+  const auto numbers = optimizer_.hyperparameters();
+  const auto& inputs = executable_->hyperparameters();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (const auto& [name, value] : numbers) {
+      if (name == inputs[i].name) session_->set_hyperparameter(i, value);
+    }
+  }
+}
+
+bool Executor::bring_optimizer_state() {
+  const std::lock_guard lock(mutex_);
+  if (!isAttachedToDevice() || !optimizer_outdated_ || optimizer_.state().pending()) return false;
+  if (optimizer_.keeps_state()) {
+    log(LogLevel::debug, "Writing optimiser state tensors from IPU to host.");
+  }
+  const NotRecorded quiet;  // somebody may ask while another model is captured
+  OptimizerStateDict values;
+  const auto& states = executable_->states();
+  for (size_t i = weights_.size(); i < states.size(); ++i) {
+    const at::Tensor tensor = at::empty(states[i].type.shape, scalar_type_of(states[i].type.dtype));
+    session_->read_state(i, bytes_of(tensor));
+    values.ipu_state.push_back({states[i].name, tensor});
+  }
+  for (const auto& [name, value] : optimizer_.device_numbers(updated_)) {
+    const auto loaded = loaded_numbers_.find(name);
+    const double number = loaded == loaded_numbers_.end() ? value : loaded->second;
+    values.ipu_param.push_back({name, at::scalar_tensor(number, at::kFloat)});
+  }
+  for (const OptimizerGroup& group : optimizer_.groups()) values.groups.push_back(group.values);
+  optimizer_.state().store(std::move(values));
+  optimizer_outdated_ = false;
+  return true;
+}
+
+// Also where only a part of the state was loaded: the rest stays as the device has it.
+void Executor::send_optimizer_state() {
+  optimizer_outdated_ = true;
+  const auto pending = optimizer_.state().to_send();
+  if (!pending) return;
+  if (optimizer_.keeps_state()) {
+    log(LogLevel::debug, "Writing optimiser state tensors from host to IPU memory");
+  }
+  const NotRecorded quiet;
+  const at::NoGradGuard no_grad;
+  std::map<std::string_view, at::Tensor> given;
+  for (const auto& [name, tensor] : pending->values.ipu_state) given[name] = tensor;
+  const auto& states = executable_->states();
+  std::vector<std::string> missing;
+  std::vector<std::pair<size_t, at::Tensor>> writes;
+  for (size_t i = weights_.size(); i < states.size(); ++i) {
+    const auto at = given.find(states[i].name);
+    if (at == given.end()) {
+      // Between two calls these are empty anyway.
+      if (states[i].kind != StateKind::accumulator) missing.push_back(states[i].name);
+      continue;
+    }
+    check(at->second.sizes() == states[i].type.shape,
+          "the optimiser's state '{}' that was loaded has shape {}, but that of this model has {}; "
+          "load the state of an optimiser for the same model",
+          states[i].name, to_string(shape_of(at->second)), to_string(states[i].type.shape));
+    const auto type = scalar_type_of(states[i].type.dtype);
+    writes.emplace_back(i, at->second.to(at::kCPU, type).contiguous());
+  }
+  if (pending->numbers) {
+    optimizer_.take_device_numbers(pending->values, updated_);
+    for (const auto& [name, tensor] : pending->values.ipu_param) {
+      loaded_numbers_[name] = tensor.item().toFloat();
+    }
+    send_hyperparameters();
+  }
+  for (const auto& [index, tensor] : writes) session_->write_state(index, bytes_of(tensor));
+  optimizer_.state().sent();
+  if (pending->loaded && !missing.empty()) {
+    log(LogLevel::warn,
+        "the optimiser state that was loaded has no {}; what the device has there is kept",
+        fmt::join(missing, ", "));
+  }
+}
+
+// A state that was loaded while the program runs: the host's weights go with it, since whoever
+// loads one half of a checkpoint usually loaded the other as well.
+void Executor::send_loaded_state() {
+  if (host_outdated_) {
+    log(LogLevel::debug, "copyWeightsToHost(): a state of the optimiser was loaded");
+    copyWeightsToHost();
+  }
+  send_optimizer_state();
+  copyWeightsToDevice();
+}
+
+}  // namespace tessera

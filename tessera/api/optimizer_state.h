@@ -1,0 +1,66 @@
+// What an optimiser remembers, and the numbers its program has, as the host knows them. An
+// optimiser shares this with the executor that runs it: the executor holds newer values on the
+// device and brings them when they are asked for; loaded values go to the device before it runs
+// again. The values outlive the executor.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tessera/api/optimizer_kinds.h"
+#include "tessera/torch/recorder.h"
+
+namespace tessera {
+
+struct OptimizerStateDict {
+  std::vector<NamedTensor> ipu_state;   // Accl1___fc.weight, Step___fc.weight, ...
+  std::vector<NamedTensor> ipu_param;   // learningRate___specific___fc.weight, ..., as float32
+  std::vector<OptimizerValues> groups;  // the same numbers, of each group, in full
+};
+
+class OptimizerStateHolder {
+ public:
+  virtual ~OptimizerStateHolder() = default;
+  // Stores the values of the device where they are newer; true where they were.
+  virtual bool bring_optimizer_state() = 0;
+};
+
+class OptimizerState {
+ public:
+  // The newest values; nothing before a program was compiled or values were loaded. `fetched` says
+  // whether they had to come from the device.
+  std::optional<OptimizerStateDict> read(bool* fetched = nullptr);
+
+  // These go to the device before the program runs again.
+  void load(OptimizerStateDict values);
+
+  // For executors; without their own lock, which bring_optimizer_state() takes. Connecting takes
+  // the values of the executor before, and marks them as to be sent.
+  void connect(OptimizerStateHolder& holder);
+  void disconnect(OptimizerStateHolder& holder, bool bring_values);
+
+  // For executors, also with their lock.
+  struct Pending {
+    OptimizerStateDict values;
+    bool loaded = false;   // by the user
+    bool numbers = false;  // ... while connected, so that they are newer than the executor's
+  };
+  bool pending() const { return pending_.load(std::memory_order_relaxed); }
+  std::optional<Pending> to_send() const;  // all there is, also where it was sent before
+  void sent();
+  void store(OptimizerStateDict values);
+  void clear();
+
+ private:
+  std::mutex link_;  // of holder_; held while its values come, so that it cannot go meanwhile
+  OptimizerStateHolder* holder_ = nullptr;
+
+  mutable std::mutex mutex_;  // of the rest; nothing is called under it
+  std::optional<OptimizerStateDict> values_;
+  bool loaded_ = false, numbers_ = false, connected_ = false;
+  std::atomic<bool> pending_ = false;
+};
+
+}  // namespace tessera

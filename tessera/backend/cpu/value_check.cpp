@@ -1,0 +1,58 @@
+#include "tessera/backend/cpu/value_check.h"
+
+#include <cmath>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera::cpu {
+namespace {
+
+// Masks are filled with infinities on purpose.
+bool writes_infinity(const Attrs& attrs) {
+  for (const auto& [name, attr] : attrs) {
+    const auto* value = std::get_if<double>(&attr);
+    if (value && std::isinf(*value)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ValueCheck::ValueCheck(const Call& call, std::span<const TensorView> inputs)
+    : call_(call), before_(find(inputs)) {}
+
+ValueCheck::Found ValueCheck::find(std::span<const TensorView> views) {
+  Found found;
+  for (const TensorView& view : views) {
+    if (!view.present || view.dtype != DType::f32) continue;
+    std::vector<int64_t> index(view.sizes.size(), 0);
+    const int64_t count = view.numel();
+    const float* at = view.as<const float>();
+    for (int64_t i = 0; i < count; ++i) {
+      found.nan = found.nan || std::isnan(*at);
+      found.infinity = found.infinity || std::isinf(*at);
+      for (size_t d = view.sizes.size(); d-- > 0;) {
+        at += view.strides[d];
+        if (++index[d] < view.sizes[d]) break;
+        at -= view.strides[d] * view.sizes[d];
+        index[d] = 0;
+      }
+    }
+  }
+  return found;
+}
+
+void ValueCheck::look_at(std::span<const TensorView> outputs) const {
+  const Found after = find(outputs);
+  check(before_.nan || !after.nan,
+        "floating point exception: {} made a NaN of values that are none, by an invalid operation "
+        "such as 0/0, inf - inf, 0 * inf or the root of a negative number",
+        call_.op);
+  check(before_.infinity || before_.nan || !after.infinity || writes_infinity(call_.attrs),
+        "floating point exception: {} made an infinite value of finite ones, by an overflow or a "
+        "division by zero",
+        call_.op);
+}
+
+}  // namespace tessera::cpu

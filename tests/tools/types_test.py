@@ -1,0 +1,45 @@
+"""Type checkers know the package: the stub is true, and programs are checked against it."""
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = """
+import poptorch
+import torch
+
+options = poptorch.Options().deviceIterations(4)
+options.Training.gradientAccumulation(2)
+model = torch.nn.Linear(1, 1)
+executor: poptorch.PoplarExecutor = poptorch.trainingModel(model, options)
+compiled: bool = executor.isCompiled()
+try:
+    executor.destroy()
+except poptorch.Error as error:
+    text: str = error.message + error.type + error.location
+poptorch.setLogLevel("WARN")
+with poptorch.profiling.Channel("mine").tracepoint("here"):
+    pass
+"""
+
+
+def mypy(tmp_path, text):
+    (tmp_path / "program.py").write_text(text)
+    command = ["mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "program.py"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_stub_of_the_compiled_module_is_true():
+    result = subprocess.run([ROOT / "tools/make_stub"], capture_output=True, text=True)
+    assert result.stdout + result.stderr == ""
+    assert result.returncode == 0
+
+
+def test_a_program_with_right_types(tmp_path):
+    result = mypy(tmp_path, PROGRAM)
+    assert result.returncode == 0, result.stdout
+
+
+def test_a_program_with_wrong_types(tmp_path):
+    result = mypy(tmp_path, PROGRAM + 'options.deviceIterations("four")\nexecutor.destroy(3)\n')
+    assert result.returncode == 1
+    assert result.stdout.count("error:") == 2, result.stdout
