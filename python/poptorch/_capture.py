@@ -90,6 +90,7 @@ class _Registered:
             (f"{name}." if name else "", module, table, dict(table))
             for name, module in model.named_modules()
             for table in (module._parameters, module._buffers)
+            if isinstance(table, dict)  # scripted modules have tables that cannot be changed
         ]
         # Plain attributes are put back too: what forward computed into them has no values.
         self._attributes = [(vars(module), dict(vars(module))) for module in model.modules()]

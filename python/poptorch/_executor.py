@@ -1,5 +1,6 @@
 """The Python face of an executor: argument binding, attribute forwarding, wrapping."""
 
+import collections.abc
 import copy
 import warnings
 import weakref
@@ -225,15 +226,30 @@ class PoplarExecutor(Inspection):
         return module_repr(self._user_model)
 
 
+def _hidden_tensors(value):
+    """Tensors of an object that came back as a constant, with words for where they are."""
+    if isinstance(value, (set, frozenset)):
+        yield from ((item, "") for item in value if isinstance(item, torch.Tensor))
+    for name, held in getattr(value, "__dict__", {}).items():
+        tensors: List[torch.Tensor] = []
+        _structure.flatten(held, tensors)
+        yield from ((tensor, f" in its attribute '{name}'") for tensor in tensors)
+
+
 def _check_outputs(structure, outputs):
     """What forward returned must be in our hands, and should have been computed."""
     for value in _structure.constants_in(structure):
-        for name, held in getattr(value, "__dict__", {}).items():
-            if isinstance(held, torch.Tensor) and not poptorch_core.has_value(held):
+        if isinstance(value, collections.abc.Iterator):
+            raise poptorch_core.Error(
+                f"forward returned a {type(value).__name__}, which can only be gone through once; "
+                "return a tuple or a list"
+            )
+        for tensor, where in _hidden_tensors(value):
+            if not poptorch_core.has_value(tensor):
                 raise poptorch_core.Error(
-                    f"forward returned an object of type {type(value).__name__} with a tensor in "
-                    f"its attribute '{name}', which would have no values; return the tensor "
-                    "itself, or teach poptorch.registerCustomArgParser() the type"
+                    f"forward returned an object of type {type(value).__name__} with a tensor"
+                    f"{where}, which would have no values; return the tensor itself, or teach "
+                    "poptorch.registerCustomArgParser() the type"
                 )
     for tensor in outputs:
         if poptorch_core.has_value(tensor) and not poptorch_core.made_in_forward(tensor):

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <mutex>
@@ -174,6 +175,7 @@ Capture capture(const CaptureRequest& request) {
   use_pytorch_for_host_calls();
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
+  const c10::InferenceMode differentiable(false);  // whatever the caller's mode is
   const KeepGradients gradients(request.parameters);
   const KeepRandomState random_state;
   Recorder recorder(request.parameters, request.buffers, front_end_of(request));

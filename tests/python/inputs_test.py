@@ -83,6 +83,14 @@ def test_variable_arguments():
 
 
 @pytest.mark.spec("1.5 binding")
+def test_a_scripted_module_takes_what_it_takes():
+    layer = nn.Linear(3, 2)
+    executor = poptorch.inferenceModel(torch.jit.script(layer))
+    for _ in range(2):
+        torch.testing.assert_close(executor(X), layer(X).detach())
+
+
+@pytest.mark.spec("1.5 binding")
 def test_a_forward_without_arguments():
     weight = nn.Parameter(torch.ones(2))
     model = Calls(lambda: weight * 2)

@@ -400,5 +400,10 @@ def test_an_object_that_hides_tensors_is_refused():
         infer(lambda self, x: Hides(x + 1), X)
     with pytest.raises(poptorch.Error, match="Hides.*'value'"):
         infer(lambda self, x: (x, [{"deep": Hides(x + 1)}]), X)
+    for forward in (lambda self, x: {x + 1}, lambda self, x: Hides([x + 1])):
+        with pytest.raises(poptorch.Error, match="would have no values"):
+            infer(forward, X)
+    with pytest.raises(poptorch.Error, match="generator.*tuple"):
+        infer(lambda self, x: (x + i for i in range(2)), X)
     _, result = infer(lambda self, x: Hides(torch.ones(1)), X)
     assert result.value.item() == 1

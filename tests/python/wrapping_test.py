@@ -706,6 +706,21 @@ def test_a_wrapped_module_still_trains_by_itself():
     assert not torch.equal(model.fc.weight, reference.fc.weight)
 
 
+@pytest.mark.spec("1.1 trainingModel", "1.1 inferenceModel")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_mode_of_gradients_does_not_matter(mode):
+    model = Direct()
+    executor = poptorch.trainingModel(model, QUIET.clone())
+    before = model.scale.detach().clone()
+    with mode():
+        executor(torch.ones(2, 3))
+        poptorch.inferenceModel(model, QUIET.clone())(torch.ones(2, 3))
+        assert not torch.equal(model.scale, before)
+    executor(torch.ones(2, 3))
+    model(torch.ones(2, 3))[1].backward()
+    assert model.scale.grad is not None
+
+
 @pytest.mark.spec("1.2 class change")
 def test_layers_with_lists_of_weights_work_while_wrapped():
     class Recurrent(nn.Module):
