@@ -376,7 +376,8 @@ void Executor::detachFromDevice() {
   check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
   copyWeightsToHostIfNeeded();
   rng_ = session_->rng();
-  if (optimizer_.state().pending(*this)) send_optimizer_state();  // it may be a part of a state only
+  if (optimizer_.state().pending(*this))
+    send_optimizer_state();  // it may be a part of a state only
   bring_optimizer_state();
   close_session();
 }

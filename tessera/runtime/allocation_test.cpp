@@ -22,7 +22,7 @@ namespace {
 Graph captured(const std::string& file) {
   const std::filesystem::path folder =
       std::filesystem::path(TESSERA_SOURCE_DIR) / "tessera/runtime/testdata";
-  return read_graph(text_of(folder / file));
+  return read_graph(text_of_file(folder / file));
 }
 
 Attrs window(int64_t stride, int64_t padding) {
