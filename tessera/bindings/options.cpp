@@ -222,6 +222,7 @@ void bind_options(py::module_& module) {
   bind_groups(module);
   group_class<Options>(module, "Options", "The core of poptorch.Options.")
       .def(py::init<>())
+      .def_static("blank", &Options::blank)
       .def("inputReplicaGrouping",
            [](Options& self, const py::object& size, const py::object& type) {
              self.inputReplicaGrouping(integer_from(size, "inputReplicaGrouping"),
@@ -264,6 +265,7 @@ void bind_options(py::module_& module) {
            [](Options& self, const std::vector<std::string>& excludes) {
              self.appendToLocationExcludes(excludes);
            })
+      .def("from_json", [](Options& self, const std::string& json) { self.from_json(json); })
       .def("check_for_compile", &Options::check_for_compile)
       .def("clone", &Options::clone)
       .def("freeze", &Options::freeze)
