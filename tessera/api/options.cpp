@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "tessera/api/option_warnings.h"
 #include "tessera/api/options_json.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -134,8 +135,8 @@ void check_device(int64_t id, int64_t needed) {
   check(ipus >= needed, "useIpuId({}): the device has {} IPUs, but the model needs {}", id, ipus,
         needed);
   if (ipus == needed) return;
-  log(LogLevel::warn, "useIpuId({}): the device has {} IPUs, but the model needs only {}", id, ipus,
-      needed);
+  warn_about_option("useIpuId({}): the device has {} IPUs, but the model needs only {}", id, ipus,
+                    needed);
 }
 
 bool is_set_in_environment(const char* variable) {
@@ -353,7 +354,7 @@ Options& Options::enableProfiling(const std::optional<std::string>& folder) {
   const std::string_view environment = text ? text : "";
   for (const char* key : {"debug.allowOutOfMemory", "autoReport.directory", "autoReport.all"}) {
     if (environment.find(key) == std::string_view::npos) continue;
-    log(LogLevel::warn,
+    warn_about_option(
         "enableProfiling: POPLAR_ENGINE_OPTIONS in the environment sets {} too, and wins", key);
     break;
   }
@@ -475,7 +476,7 @@ void Options::check_for_compile() const {
     for (const auto& [name, value] : group->values()) log_option(name, value);
   }
   if (integer("execution_stages") > 1) {
-    log(LogLevel::warn,
+    warn_about_option(
         "setExecutionStrategy: the {} stages run one after the other on one device; running them "
         "side by side is not supported yet, the results are the same",
         integer("execution_stages"));

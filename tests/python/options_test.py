@@ -817,6 +817,19 @@ def test_every_kind_of_setting_has_its_table():
     assert keys["replicatedCollectivesSettings.mergeAllReduceCollectives"] == "bool"
 
 
+@pytest.mark.spec("2.6 _Popart.set unknown key", "2.1 toDict")
+def test_the_dictionary_of_all_options_can_be_checked():
+    opts = configured().outputMode(poptorch.OutputMode.All).enableProfiling()
+    with pytest.raises(poptorch.Error, match="Unknown int option dummyKey"):
+        poptorch.poptorch_core._validateOptions(opts.toDict())
+    opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
+    poptorch.poptorch_core._validateOptions(opts.toDict())
+    opts._Popart.set("dotChecks", torch.empty(1))
+    for made in (opts, opts.clone(), pickle.loads(pickle.dumps(opts))):
+        with pytest.raises(poptorch.Error, match="Unknown value type .*Tensor.* for option"):
+            poptorch.poptorch_core._validateOptions(made.toDict())
+
+
 @pytest.mark.spec("2.6 _Popart.setPatterns", "2.6 _Popart.setEngineOptions")
 def test_patterns_and_engine_options():
     opts = poptorch.Options()
