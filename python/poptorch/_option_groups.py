@@ -45,6 +45,10 @@ class OptionGroup:
     def _is_frozen(self) -> bool:
         return self._core.frozen
 
+    @property
+    def _values(self) -> Dict[str, Any]:
+        return self._core.values()
+
     def __getattr__(self, name: str) -> Any:
         # Only reached for what is no method. PopTorch keeps some values behind an underscore.
         if name.startswith("__") or "_core" not in self.__dict__:
@@ -86,7 +90,7 @@ class _Part(OptionGroup):
 
 
 def _part_by_itself(cls, values):
-    part = cls(getattr(poptorch_core.Options(), cls._name))
+    part = cls(getattr(poptorch_core.Options.blank(), cls._name))
     part._core.restore(values)
     return part
 
@@ -376,6 +380,6 @@ class _PopartOptions:
 
 
 def _popart_by_itself(cls, options):
-    popart = cls(poptorch_core.Options().Popart)
+    popart = cls(poptorch_core.Options.blank().Popart)
     popart._core.restore(options)
     return popart

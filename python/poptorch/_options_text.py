@@ -1,4 +1,4 @@
-"""Options from text: JSON and configuration files. Nothing in them is executed.
+"""Options from configuration files. Nothing in them is executed.
 
 A file is read with Python's own parser, and only setters of options, literals, members of
 poptorch's enumerations and descriptions such as poptorch.TensorLocationSettings() are understood.
@@ -6,7 +6,6 @@ poptorch's enumerations and descriptions such as poptorch.TensorLocationSettings
 
 import ast
 import enum
-import json
 import os
 from typing import Any
 
@@ -71,33 +70,6 @@ def _member(text: str) -> Any:
     if isinstance(found, type) and issubclass(found, enum.Enum) and member in found.__members__:
         return found[member]
     return text
-
-
-def _from_json_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return _member(value)
-    if isinstance(value, list):
-        return [_from_json_value(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _from_json_value(item) for key, item in value.items()}
-    return value
-
-
-def set_from_json(options: Any, text: str) -> None:
-    """Call the setters that a JSON object names, with its values as arguments."""
-    settings = json.loads(text)
-    if not isinstance(settings, dict):
-        raise ValueError(
-            'options as JSON must be an object such as {"deviceIterations": 2}, not '
-            f"{type(settings).__name__}"
-        )
-    for path, value in settings.items():
-        target = options
-        *parts, name = path.split(".")
-        for part in parts:
-            target = _part(target, part) if target is options else _setter(target, part)
-        arguments = value if isinstance(value, list) else [value]
-        _setter(target, name)(*map(_from_json_value, arguments))
 
 
 class _Line:

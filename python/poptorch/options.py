@@ -1,7 +1,6 @@
 """How a model is run. Values and rules live in C++; this is the interface users know."""
 
 import copy
-import os
 from typing import Any, Dict, List, Optional
 
 from . import poptorch_core
@@ -24,7 +23,7 @@ from ._option_groups import (
     _TensorLocationOptions,
     _TrainingOptions,
 )
-from ._options_text import ConfigFileError, set_from_file, set_from_json
+from ._options_text import ConfigFileError, set_from_file
 from .enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 
 __all__ = [
@@ -72,9 +71,6 @@ class Options(OptionGroup):
     def __init__(self) -> None:
         self._attach(poptorch_core.Options())
         self.__dict__["_execution_strategy"] = PipelinedExecution()
-        defaults = os.environ.get("POPTORCH_DEFAULT_OPTIONS", "")
-        if defaults:
-            self.from_json(defaults)
 
     def _attach(self, core: Any, like: Optional["Options"] = None) -> None:
         super().__init__(core)
@@ -410,7 +406,7 @@ class Options(OptionGroup):
 
         The items of a list are the arguments of the setter.
         """
-        set_from_json(self, string)
+        self._core.from_json(string)
         return self
 
     def toDict(self) -> Dict[str, Any]:
@@ -440,7 +436,7 @@ class Options(OptionGroup):
         return {"core": self._core.state(), "parts": classes, "rest": rest}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        core = poptorch_core.Options()
+        core = poptorch_core.Options.blank()
         core.restore_state(state["core"])
         super().__init__(core)
         for attribute, part in state["parts"].items():

@@ -58,6 +58,11 @@ void check_options(Purpose purpose, const Options& options) {
   }
 }
 
+// Operators shall not be named after the modules they come from.
+void forget_modules(Graph& graph) {
+  for (int32_t i = 0; i < graph.node_count(); ++i) graph.node(NodeId{i}).origin.module.clear();
+}
+
 OutputMode default_output_mode(Purpose purpose) {
   return purpose == Purpose::training ? OutputMode::final_value : OutputMode::all;
 }
@@ -170,10 +175,12 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   request.front_end = model_.front_end;
   if (model_.modules) request.modules = model_.modules();
   Capture captured = capture(request);
-  captured.graph.name = purpose_ == Purpose::training ? "training" : "inference";
+  captured.graph.name =
+      options_.model_name().value_or(purpose_ == Purpose::training ? "training" : "inference");
   std::vector<Output> gradients = captured.graph.outputs();
   if (purpose_ == Purpose::training) add_update(captured);
   name_and_anchor(captured, std::move(gradients));
+  if (!options_.module_namescope()) forget_modules(captured.graph);
   progress(30);
 
   CompileOptions compile_options;

@@ -23,8 +23,11 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 void Executor::add_update(Capture& captured) {
   UpdateSpec spec = optimizer_.program();
   spec.gradient_accumulation = options_.Training().gradient_accumulation();
+  const TrainingOptions& training = options_.Training();
   spec.mean_reduction =
-      options_.Training().accumulation_and_replication_reduction_type() == ReductionType::mean;
+      training.accumulation_and_replication_reduction_type() == ReductionType::mean;
+  spec.running_mean = training.mean_accumulation_and_replication_reduction_strategy() ==
+                      MeanReductionStrategy::running;
   updated_.clear();
   for (size_t g = 0; g < spec.groups.size(); ++g) {
     for (const BoundState& state : captured.states) {

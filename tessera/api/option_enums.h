@@ -27,6 +27,9 @@ enum class MeanReductionStrategy {
 // Which replicas form a group.
 enum class CommGroupType { all, consecutive, orthogonal, none };
 
+// The number that OutputMode.Default has for PopTorch's users; here it is an empty optional.
+inline constexpr int64_t unset_output_mode = 4;
+
 template <typename Enum>
 constexpr std::string_view enum_name;
 template <>
@@ -46,5 +49,8 @@ template <typename Enum>
 OptionEnum option_enum(Enum member) {
   return {std::string(enum_name<Enum>), static_cast<int64_t>(member)};
 }
+
+// The member that "ConnectionType.Never" names; nothing for any other text.
+std::optional<OptionEnum> enum_named(std::string_view text);
 
 }  // namespace tessera

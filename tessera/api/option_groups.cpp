@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
+#include "tessera/api/option_warnings.h"
 #include "tessera/base/error.h"
-#include "tessera/base/log.h"
 
 namespace tessera {
 namespace {
@@ -18,7 +18,7 @@ void mean_or_sum(std::string_view, const OptionValue& value) {
 void not_with_the_loss(std::string_view, const OptionValue& value) {
   const auto strategy = static_cast<MeanReductionStrategy>(value.as<OptionEnum>().number);
   if (strategy != MeanReductionStrategy::post_and_loss) return;
-  log(LogLevel::warn,
+  warn_about_option(
       "poptorch.MeanReductionStrategy.PostAndLoss is deprecated; it has the results of Post");
 }
 
@@ -169,7 +169,7 @@ PrecisionOptions& PrecisionOptions::setPartialsType(at::ScalarType type) {
 
 PrecisionOptions& PrecisionOptions::halfFloatCasting() {
   check_changeable();
-  log(LogLevel::warn,
+  warn_about_option(
       "Precision.halfFloatCasting is deprecated and does nothing: half and float are mixed by "
       "PyTorch's own rules");
   return *this;
@@ -177,7 +177,7 @@ PrecisionOptions& PrecisionOptions::halfFloatCasting() {
 
 PrecisionOptions& PrecisionOptions::runningStatisticsAlwaysFloat(bool) {
   check_changeable();
-  log(LogLevel::warn,
+  warn_about_option(
       "Precision.runningStatisticsAlwaysFloat is deprecated and does nothing: cast running_mean "
       "and running_var to float in the model");
   return *this;
@@ -308,7 +308,7 @@ JitOptions& JitOptions::traceModel(bool trace) {
   check_changeable();
   check(!trace, ErrorKind::value,
         "Jit.traceModel(True): tracing with torch.jit is gone from PopTorch; leave the option out");
-  log(LogLevel::warn, "Jit.traceModel is deprecated and does nothing");
+  warn_about_option("Jit.traceModel is deprecated and does nothing");
   return *this;
 }
 

@@ -4,18 +4,17 @@
 
 #include <cstdlib>
 
+#include "tessera/api/option_warnings.h"
+#include "tessera/api/options_json.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 
 namespace tessera {
 namespace {
 
-// The number that OutputMode.Default has for PopTorch's users.
-constexpr int64_t default_output_mode = 4;
-
 OptionEnum output_mode_value(std::optional<OutputMode> mode) {
   return {std::string(enum_name<OutputMode>),
-          mode ? static_cast<int64_t>(*mode) : default_output_mode};
+          mode ? static_cast<int64_t>(*mode) : unset_output_mode};
 }
 
 void known_version(std::string_view name, const OptionValue& value) {
@@ -109,6 +108,37 @@ std::span<const OptionField> option_fields() {
   return rows;
 }
 
+int64_t ipu_count() {
+  const char* text = std::getenv("TESSERA_NUM_IPUS");
+  const int64_t count = text ? std::atoll(text) : 0;
+  return count >= 1 ? count : 16;
+}
+
+// Devices are numbered as on a machine with IPUs: first each IPU by itself, then pairs of them,
+// then groups of four, and so on. How many IPUs the device of this number has; 0 where there is
+// none.
+int64_t ipus_of_device(int64_t id) {
+  const int64_t count = ipu_count();
+  for (int64_t size = 1; size <= count; size *= 2) {
+    if (id < count / size) return size;
+    id -= count / size;
+  }
+  return 0;
+}
+
+void check_device(int64_t id, int64_t needed) {
+  const int64_t ipus = ipus_of_device(id);
+  check(ipus > 0,
+        "useIpuId({}): there is no device of this number; there are {} IPUs, and groups of "
+        "them",
+        id, ipu_count());
+  check(ipus >= needed, "useIpuId({}): the device has {} IPUs, but the model needs {}", id, ipus,
+        needed);
+  if (ipus == needed) return;
+  warn_about_option("useIpuId({}): the device has {} IPUs, but the model needs only {}", id, ipus,
+                    needed);
+}
+
 bool is_set_in_environment(const char* variable) {
   const char* text = std::getenv(variable);
   return text && *text && std::string_view(text) != "0";
@@ -119,6 +149,11 @@ bool is_set_in_environment(const char* variable) {
 Options::Options() : Options(std::make_shared<bool>(false)) {
   const char* folder = std::getenv("POPTORCH_CACHE_DIR");
   if (folder && *folder) enableExecutableCaching(folder);
+  const char* defaults = std::getenv("POPTORCH_DEFAULT_OPTIONS");
+  if (defaults && *defaults) {
+    const ErrorContext where("reading POPTORCH_DEFAULT_OPTIONS");
+    from_json(defaults);
+  }
 }
 
 Options::Options(std::shared_ptr<bool> frozen)
@@ -203,7 +238,7 @@ Options& Options::resetOutputMode() {
 
 std::optional<OutputMode> Options::output_mode() const {
   const int64_t number = get("output_mode").as<OptionEnum>().number;
-  if (number == default_output_mode) return std::nullopt;
+  if (number == unset_output_mode) return std::nullopt;
   return static_cast<OutputMode>(number);
 }
 
@@ -319,7 +354,7 @@ Options& Options::enableProfiling(const std::optional<std::string>& folder) {
   const std::string_view environment = text ? text : "";
   for (const char* key : {"debug.allowOutOfMemory", "autoReport.directory", "autoReport.all"}) {
     if (environment.find(key) == std::string_view::npos) continue;
-    log(LogLevel::warn,
+    warn_about_option(
         "enableProfiling: POPLAR_ENGINE_OPTIONS in the environment sets {} too, and wins", key);
     break;
   }
@@ -408,6 +443,11 @@ std::vector<std::string> Options::source_location_excludes() const {
   return texts_of(get("source_location_excludes").as<OptionList>());
 }
 
+Options& Options::from_json(std::string_view json) {
+  set_from_json(*this, json);
+  return *this;
+}
+
 Options& Options::precise(bool precise) {
   set("precise_results", precise);
   return *this;
@@ -436,11 +476,16 @@ void Options::check_for_compile() const {
     for (const auto& [name, value] : group->values()) log_option(name, value);
   }
   if (integer("execution_stages") > 1) {
-    log(LogLevel::warn,
+    warn_about_option(
         "setExecutionStrategy: the {} stages run one after the other on one device; running them "
         "side by side is not supported yet, the results are the same",
         integer("execution_stages"));
   }
+  if (const auto use = use_ipu_model()) {
+    log(LogLevel::info, "From the user configuration: Ipu model: {}",
+        *use ? "Enabled" : "Disabled");
+  }
+  if (ipu_id()) check_device(*ipu_id(), replication_factor());
   if (!ipu_version()) return;
   const bool model = use_ipu_model() ? *use_ipu_model()
                                      : is_set_in_environment("POPTORCH_IPU_MODEL") ||

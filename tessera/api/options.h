@@ -27,7 +27,8 @@ struct AnchoredTensor {
 
 class Options : public OptionGroup {
  public:
-  // Distributed where OpenMPI started the process; caches where POPTORCH_CACHE_DIR says so.
+  // Distributed where OpenMPI started the process; caches where POPTORCH_CACHE_DIR says so; then
+  // what POPTORCH_DEFAULT_OPTIONS says, in the form of from_json.
   Options();
   Options(const Options& other);  // an unfrozen copy
   Options& operator=(const Options& other);
@@ -91,6 +92,11 @@ class Options : public OptionGroup {
   // wins, and with it the last bits of results, may then differ from one compilation to the next.
   Options& autotune(bool autotune = true);
 
+  // Calls the setters that a JSON object names: {"deviceIterations": 2, "outputMode":
+  // "OutputMode.All", "_Popart.set": ["enableOutlining", false]}. The items of a list are the
+  // arguments of the setter.
+  Options& from_json(std::string_view json);
+
   TrainingOptions& Training() { return training_; }
   const TrainingOptions& Training() const { return training_; }
   PrecisionOptions& Precision() { return precision_; }
@@ -140,6 +146,8 @@ class Options : public OptionGroup {
   void check_for_compile() const;
 
   Options clone() const { return *this; }
+  // Defaults alone, whatever the environment says: to fill with values that are known.
+  static Options blank() { return Options(std::make_shared<bool>(false)); }
   void freeze() const { *frozen_flag() = true; }
   void unfreeze() { *frozen_flag() = false; }
 

@@ -169,6 +169,57 @@ TEST(Options, OnlyTheSetterSeedsPyTorch) {
   EXPECT_EQ(copied.random_seed(), 5);
 }
 
+// spec: 2.1 from_json
+TEST(Options, FromJson) {
+  Options options;
+  options.from_json(R"({
+    "replicationFactor": 4,
+    "inputReplicaGrouping": [2, "CommGroupType.Orthogonal"],
+    "Training.gradientAccumulation": 3,
+    "outputMode": ["OutputMode.EveryN", 2],
+    "connectionType": "ConnectionType.OnDemand",
+    "maxRepeatLogs": null,
+    "autoRoundNumIPUs": [],
+    "setAvailableMemoryProportion": {"IPU0": 0.5, "IPU1": 1},
+    "Precision.setPartialsType": "torch.half",
+    "_Popart.set": ["saveInitializersToFile", "my_file.onnx"],
+    "Popart.setPatterns": [{"PadSum": false}, 3]
+  })");
+  Options expected;
+  expected.replicationFactor(4).inputReplicaGrouping(2, CommGroupType::orthogonal);
+  expected.Training().gradientAccumulation(3);
+  expected.outputMode(OutputMode::every_n, 2).connectionType(ConnectionType::on_demand);
+  expected.maxRepeatLogs(std::nullopt).autoRoundNumIPUs();
+  expected.setAvailableMemoryProportion({{"IPU0", 0.5}, {"IPU1", 1.0}});
+  expected.Precision().setPartialsType(at::kHalf);
+  expected.Popart()
+      .set("saveInitializersToFile", "my_file.onnx")
+      .setPatterns({{"PadSum", false}}, 3);
+  EXPECT_EQ(options, expected);
+  EXPECT_EQ(options.to_string(), expected.to_string());
+}
+
+// spec: 2.1 from_json
+TEST(Options, FromJsonRefuses) {
+  const auto kind = [](const char* json) { return kind_of([&] { Options().from_json(json); }); };
+  EXPECT_EQ(kind("{"), ErrorKind::value);
+  EXPECT_EQ(kind("[1]"), ErrorKind::value);
+  EXPECT_EQ(kind(R"({"deviceIteration": 1})"), ErrorKind::attribute);
+  EXPECT_EQ(kind(R"({"deviceIterations": "2"})"), ErrorKind::assertion);
+  EXPECT_EQ(kind(R"({"deviceIterations": [1, 2]})"), ErrorKind::type);
+  EXPECT_EQ(kind(R"({"deviceIterations": 0})"), ErrorKind::value);
+  EXPECT_EQ(kind(R"({"outputMode": "OutputMode.Most"})"), ErrorKind::assertion);
+}
+
+// spec: 7 POPTORCH_DEFAULT_OPTIONS
+TEST(Options, CopiesDoNotAskTheEnvironment) {
+  const Options before;
+  const Environment defaults("POPTORCH_DEFAULT_OPTIONS", R"({"deviceIterations": 5})");
+  EXPECT_EQ(Options().device_iterations(), 5);
+  EXPECT_EQ(before.clone().device_iterations(), 1);
+  EXPECT_EQ(Options::blank().device_iterations(), 1);
+}
+
 // spec: 2.6 _Popart.set unknown key, 2.6 _Popart.set wrong kind
 TEST(PopartOptions, KeysAreCheckedAtCompile) {
   Options options;

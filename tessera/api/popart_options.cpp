@@ -1,5 +1,6 @@
 #include "tessera/api/popart_options.h"
 
+#include "tessera/api/option_warnings.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 
@@ -256,8 +257,7 @@ void check_popart_option(std::string_view key, const OptionValue& value) {
   check(known, "Unknown {} option {}: PopART has no setting of that name", type_name(value), key);
   check(fits(known->kind, value), "Unknown {} option {}: it takes a {}, but was set to {}",
         type_name(value), key, words(known->kind), to_string(value));
-  if (key == "logDir")
-    log(LogLevel::warn, "_Popart.set(\"logDir\") is ignored: use Options.logDir");
+  if (key == "logDir") warn_about_option("_Popart.set(\"logDir\") is ignored: use Options.logDir");
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> popart_option_keys() {

@@ -3,6 +3,9 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+#include <vector>
+
 #include "tessera/ir/graph.h"
 
 namespace tessera {
@@ -21,8 +24,9 @@ void bind_capture(pybind11::module_& module);
 void bind_process(pybind11::module_& module);
 
 // Where the user's Python code is: the innermost frame outside of torch and of our packages, and
-// the module whose forward runs. Takes the GIL.
-Origin python_origin();
+// the module whose forward runs. Files whose path holds one of `excludes` are not the user's
+// either. Takes the GIL.
+Origin python_origin(const std::vector<std::string>& excludes);
 
 // The line of the user's program that called us, as file:line; for errors. Needs the GIL.
 std::string python_call_site();

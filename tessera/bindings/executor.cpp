@@ -53,7 +53,7 @@ void raise_pending_signal() {
 }
 
 ModelAccess access_to(const py::function& parameters, const py::function& buffers,
-                      const py::function& forward) {
+                      const py::function& forward, const Options& options) {
   return {.parameters = list_of(parameters),
           .buffers = list_of(buffers),
           .forward =
@@ -61,7 +61,11 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
                 const py::gil_scoped_acquire gil;
                 return (*call)(inputs).cast<std::vector<at::Tensor>>();
               },
-          .front_end = {.locate = &python_origin, .forget_error = &forget_python_error},
+          .front_end = {.locate =
+                            [excludes = options.source_location_excludes()] {
+                              return python_origin(excludes);
+                            },
+                        .forget_error = &forget_python_error},
           .poll = &raise_pending_signal};
 }
 
@@ -98,7 +102,7 @@ void bind_executor(py::module_& module) {
                        std::optional<Optimizer> optimizer) {
              options.freeze();
              const auto purpose = training ? Purpose::training : Purpose::inference;
-             auto model = access_to(parameters, buffers, forward);
+             auto model = access_to(parameters, buffers, forward, options);
              const py::gil_scoped_release release;
              return std::make_unique<Executor>(purpose, std::move(model), options,
                                                std::move(optimizer));

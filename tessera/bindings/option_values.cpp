@@ -57,6 +57,7 @@ OptionValue value_from(py::handle object) {
   }
   if (PyAnySet_Check(raw)) return OptionSet{items_of(py::reinterpret_borrow<py::object>(object))};
   if (PyDict_Check(raw)) return dict_from(py::reinterpret_borrow<py::dict>(object));
+  if (py::isinstance<OptionUnknown>(object)) return object.cast<OptionUnknown>();
   return OptionUnknown{class_name(object)};
 }
 
@@ -92,6 +93,7 @@ py::object value_to(const OptionValue& value) {
     return set;
   }
   if (value.is<OptionDict>()) return dict_to(value.as<OptionDict>());
+  if (value.is<OptionUnknown>()) return py::cast(value.as<OptionUnknown>());
   return py::none();
 }
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/Dtype.h>
 
 #include "tessera/api/data_loader.h"
+#include "tessera/api/option_warnings.h"
 #include "tessera/base/error.h"
 #include "tessera/bindings/bindings.h"
 #include "tessera/bindings/option_values.h"
@@ -153,6 +154,12 @@ py::class_<Group> group_class(py::module_& module, const char* name, const char*
       .def_property_readonly("frozen", [](const Group& self) { return self.frozen(); });
 }
 
+// Python's users see warnings of setters as those of other Python code.
+void warn_in_python(const std::string& message) {
+  const py::gil_scoped_acquire gil;
+  py::module_::import("poptorch._logging").attr("logger").attr("warning")("%s", message);
+}
+
 void bind_groups(py::module_& module) {
   group_class<TrainingOptions>(module, "TrainingOptions", "Options that only training has.")
       .def("setAutomaticLossScaling",
@@ -219,9 +226,16 @@ void bind_groups(py::module_& module) {
 }  // namespace
 
 void bind_options(py::module_& module) {
+  show_option_warnings(&warn_in_python);
+  py::class_<OptionUnknown>(module, "UnknownValue", "A value that no option can have.")
+      .def("__repr__", [](const OptionUnknown& self) { return "<" + self.type + ">"; })
+      .def(py::pickle(
+          [](const OptionUnknown& self) { return py::make_tuple(self.type); },
+          [](const py::tuple& state) { return OptionUnknown{state[0].cast<std::string>()}; }));
   bind_groups(module);
   group_class<Options>(module, "Options", "The core of poptorch.Options.")
       .def(py::init<>())
+      .def_static("blank", &Options::blank)
       .def("inputReplicaGrouping",
            [](Options& self, const py::object& size, const py::object& type) {
              self.inputReplicaGrouping(integer_from(size, "inputReplicaGrouping"),
@@ -264,6 +278,7 @@ void bind_options(py::module_& module) {
            [](Options& self, const std::vector<std::string>& excludes) {
              self.appendToLocationExcludes(excludes);
            })
+      .def("from_json", [](Options& self, const std::string& json) { self.from_json(json); })
       .def("check_for_compile", &Options::check_for_compile)
       .def("clone", &Options::clone)
       .def("freeze", &Options::freeze)

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tessera/bindings/bindings.h"
@@ -40,7 +42,7 @@ struct Place {
 };
 
 // The innermost frame whose file is not to be skipped.
-std::optional<Place> innermost(bool (*skip)(const std::string& file)) {
+std::optional<Place> innermost(const std::function<bool(const std::string& file)>& skip) {
   auto frame = py::reinterpret_steal<py::object>(
       reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
   while (frame) {
@@ -54,6 +56,13 @@ std::optional<Place> innermost(bool (*skip)(const std::string& file)) {
   return {};
 }
 
+bool holds_one_of(const std::string& file, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (file.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void push_module(std::string path) { module_stack().push_back(std::move(path)); }
@@ -64,11 +73,14 @@ void pop_module() {
 
 void clear_modules() { module_stack().clear(); }
 
-Origin python_origin() {
+Origin python_origin(const std::vector<std::string>& excludes) {
   const py::gil_scoped_acquire gil;
   Origin origin;
   if (!module_stack().empty()) origin.module = module_stack().back();
-  if (auto place = innermost(&is_ours)) {
+  const auto skipped = [&](const std::string& file) {
+    return is_ours(file) || holds_one_of(file, excludes);
+  };
+  if (auto place = innermost(skipped)) {
     origin.file = std::move(place->file);
     origin.line = place->line;
   }

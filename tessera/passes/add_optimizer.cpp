@@ -125,6 +125,7 @@ class OptimizerBuilder {
     if (spec_.gradient_accumulation == 1) return;
     const std::string accumulator = std::string(accumulator_prefix) + name;
     const ValueId so_far = graph_.add_state(StateKind::accumulator, accumulator, type);
+    if (spec_.mean_reduction && spec_.running_mean) gradient->second = share_of(gradient->second);
     gradient->second = builder_.add("add", {so_far, gradient->second});
     state(accumulator).after_micro_batch = gradient->second;
   }
@@ -179,9 +180,13 @@ class OptimizerBuilder {
     const TensorType type = graph_.type(gradient);
     state(std::string(accumulator_prefix) + name).after_update =
         builder_.add("fill", {}, {{"shape", type.shape}, {"value", 0.0}, {"dtype", type.dtype}});
-    if (!spec_.mean_reduction) return gradient;
+    return spec_.mean_reduction && !spec_.running_mean ? share_of(gradient) : gradient;
+  }
+
+  ValueId share_of(ValueId gradient) {
     const double share = 1.0 / static_cast<double>(spec_.gradient_accumulation);
-    return builder_.add("mul", {gradient, builder_.scalar(share, type.dtype)});
+    const DType dtype = graph_.type(gradient).dtype;
+    return builder_.add("mul", {gradient, builder_.scalar(share, dtype)});
   }
 
   void add_update(const OptimizerRow& row, const UpdateSpec::Group& group, const std::string& name,

@@ -27,6 +27,8 @@ struct UpdateSpec {
 
   int64_t gradient_accumulation = 1;
   bool mean_reduction = true;  // over micro-batches; else their gradients are added up
+  // The mean is divided as gradients come, so that their sum cannot overflow; else at the end.
+  bool running_mean = false;
   // Scales all gradients down to a norm that is the input `max_grad_norm`.
   bool clip_norm = false;
   std::vector<Group> groups;

@@ -262,7 +262,7 @@ def test_offline_targets():
 
 
 @pytest.mark.spec("2.2 randomSeed")
-def test_random_seed_seeds_torch_at_once_and_never_again():
+def test_random_seed_seeds_torch_at_once_and_never_again(monkeypatch):
     opts = poptorch.Options().randomSeed(7)
     drawn = torch.rand(4)
     torch.manual_seed(7)
@@ -273,6 +273,13 @@ def test_random_seed_seeds_torch_at_once_and_never_again():
     assert torch.equal(state, torch.get_rng_state())
     with pytest.raises(AssertionError):
         poptorch.Options().randomSeed("7")
+    # Not even where the environment has a seed for new options.
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"randomSeed": 3, "useIpuId": 2}')
+    for made in (pickle.loads(pickle.dumps(opts)), opts.clone(), copy.deepcopy(opts.Training)):
+        assert not made.exists("ipu_id")
+    assert torch.equal(state, torch.get_rng_state())
+    assert poptorch.Options().random_seed == 3
+    assert not torch.equal(state, torch.get_rng_state())
 
 
 @pytest.mark.spec("2.2 anchorTensor")
@@ -430,6 +437,87 @@ def trained_weight(reduction, accumulation, lr):
 def test_gradients_of_micro_batches_are_averaged_or_added(reduction):
     ours, reference = trained_weight(reduction, accumulation=4, lr=0.05)
     torch.testing.assert_close(ours, reference)
+
+
+@pytest.mark.spec("2.3 setMeanAccumulationAndReplicationReductionStrategy")
+def test_a_running_mean_does_not_overflow():
+    model = torch.nn.Linear(1, 1, bias=False)
+    model.weight.data.fill_(0.0)
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = model
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.fc(x), "sum")
+
+    results = {}
+    for strategy in (poptorch.MeanReductionStrategy.Post, poptorch.MeanReductionStrategy.Running):
+        model.weight.data.fill_(0.0)
+        opts = poptorch.Options()
+        opts.Training.gradientAccumulation(4)
+        opts.Training.setMeanAccumulationAndReplicationReductionStrategy(strategy)
+        wrapped = Scaled()
+        training = poptorch.trainingModel(wrapped, opts, torch.optim.SGD([model.weight], lr=1.0))
+        training(torch.full((4, 1), 2e38))
+        results[strategy.name] = model.weight.item()
+        training.destroy()
+    assert results["Post"] == float("-inf")
+    assert results["Running"] == pytest.approx(-2e38)
+
+
+class Named(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer1 = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+
+    def forward(self, x):
+        return self.layer1(x)
+
+
+def graph_of(opts):
+    model = poptorch.inferenceModel(Named(), opts.showCompilationProgressBar(False))
+    model.compile(torch.zeros(1, 4))
+    return model._core.graph_text()
+
+
+@pytest.mark.spec("2.2 modelName")
+def test_the_model_has_its_name():
+    assert '"inference"' in graph_of(poptorch.Options())
+    assert '"tommy flowers"' in graph_of(poptorch.Options().modelName("tommy flowers"))
+
+
+@pytest.mark.spec("2.2 disableModuleNamescope")
+def test_operators_are_named_after_their_module_unless_told_not_to():
+    assert 'in "layer1.0"' in graph_of(poptorch.Options())
+    assert 'layer1.0"' not in graph_of(poptorch.Options().disableModuleNamescope())
+
+
+@pytest.mark.spec("2.2 sourceLocationExcludes", "2.2 appendToLocationExcludes")
+def test_excluded_files_are_not_named():
+    assert "options_test.py" in graph_of(poptorch.Options())
+    hidden = graph_of(poptorch.Options().appendToLocationExcludes("options_test"))
+    assert "options_test.py" not in hidden
+    hidden = graph_of(poptorch.Options().sourceLocationExcludes(["tests/python"]))
+    assert "options_test.py" not in hidden
+
+
+@pytest.mark.spec("2.2 useIpuId")
+def test_a_device_must_be_there_and_large_enough(capfd, monkeypatch):
+    monkeypatch.delenv("TESSERA_NUM_IPUS", raising=False)
+    graph_of(poptorch.Options().useIpuId(15))
+    assert capfd.readouterr().err == ""
+    graph_of(poptorch.Options().useIpuId(16))  # the first pair
+    assert "has 2 IPUs, but the model needs only 1" in capfd.readouterr().err
+    graph_of(poptorch.Options().useIpuId(30))
+    assert "has 16 IPUs" in capfd.readouterr().err
+    with pytest.raises(poptorch.Error, match="no device of this number"):
+        graph_of(poptorch.Options().useIpuId(31))
+    with pytest.raises(ValueError, match="negative"):
+        poptorch.Options().useIpuId(-1)
+    with pytest.raises(AssertionError):
+        poptorch.Options().useIpuId("0")
 
 
 @pytest.mark.spec("2.5 numIOTiles")
@@ -727,6 +815,19 @@ def test_every_kind_of_setting_has_its_table():
     assert keys["enableStochasticRounding"] == "bool"
     assert keys["automaticLossScalingSettings.binEdgeLocation"] == "float"
     assert keys["replicatedCollectivesSettings.mergeAllReduceCollectives"] == "bool"
+
+
+@pytest.mark.spec("2.6 _Popart.set unknown key", "2.1 toDict")
+def test_the_dictionary_of_all_options_can_be_checked():
+    opts = configured().outputMode(poptorch.OutputMode.All).enableProfiling()
+    with pytest.raises(poptorch.Error, match="Unknown int option dummyKey"):
+        poptorch.poptorch_core._validateOptions(opts.toDict())
+    opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
+    poptorch.poptorch_core._validateOptions(opts.toDict())
+    opts._Popart.set("dotChecks", torch.empty(1))
+    for made in (opts, opts.clone(), pickle.loads(pickle.dumps(opts))):
+        with pytest.raises(poptorch.Error, match="Unknown value type .*Tensor.* for option"):
+            poptorch.poptorch_core._validateOptions(made.toDict())
 
 
 @pytest.mark.spec("2.6 _Popart.setPatterns", "2.6 _Popart.setEngineOptions")
@@ -1029,6 +1130,7 @@ def test_options_from_json():
     for wrong, kind in [
         ("{", ValueError),
         ("[1]", ValueError),
+        ('{"setExecutionStrategy": "PipelinedExecution"}', AttributeError),
         ('{"deviceIteration": 1}', AttributeError),
         ('{"Trainings.gradientAccumulation": 1}', AttributeError),
         ('{"_core.freeze": []}', AttributeError),
