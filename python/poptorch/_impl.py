@@ -16,5 +16,5 @@ def isDispatchTracing() -> bool:
 
 def unwrapIfWrapped(module: torch.nn.Module) -> torch.nn.Module:
     """The same module, with the classes that it and its weights had before training wrapped it."""
-    _wrapping.unwrap(module)
+    _wrapping.unwrap_all(module)
     return module

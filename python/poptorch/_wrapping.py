@@ -182,6 +182,12 @@ def _module_class(original):
     )
 
 
+def unwrap_all(module: torch.nn.Module) -> None:
+    """Disconnect every executor."""
+    for executor in [*_live_executors(module), None]:
+        unwrap(module, executor)
+
+
 def unwrap(module: torch.nn.Module, executor: Any) -> None:
     """Disconnect the executor; where it was the last one, give the original classes back."""
     others = [other for other in _live_executors(module) if other is not executor]
