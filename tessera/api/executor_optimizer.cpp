@@ -30,9 +30,9 @@ void Executor::add_update(Capture& captured) {
                       MeanReductionStrategy::running;
   updated_.clear();
   for (size_t g = 0; g < spec.groups.size(); ++g) {
-    for (const BoundState& state : captured.states) {
-      if (state.kind != StateKind::parameter) continue;
-      for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
+    for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
+      for (const BoundState& state : captured.states) {
+        if (state.kind != StateKind::parameter) continue;
         if (parameter.data_ptr() == state.host.data_ptr()) {
           spec.groups[g].parameters.push_back(state.name);
           break;

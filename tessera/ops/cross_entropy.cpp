@@ -53,7 +53,7 @@ class Tile {
   }
 
   int64_t classes_, columns_;
-  std::vector<float> x_;
+  ScratchVector<float> x_;
 };
 
 // Calls work(tile, its column, target) for every target.
@@ -76,7 +76,7 @@ void run_forward(const KernelCall& call) {
   const Layout layout(call.inputs[0].sizes);
   const Targets targets(call, 1, 2, layout.classes);
   auto* log_sums = call.outputs[2].as<float>();
-  std::vector<float> picked(static_cast<size_t>(layout.targets()));
+  ScratchVector<float> picked(static_cast<size_t>(layout.targets()));
   for_each_target(call, call.inputs[0], layout, [&](const Tile& x, int64_t k, int64_t i) {
     const float largest = x.largest(k);
     double sum = 0;
