@@ -51,7 +51,8 @@ class PoplarExecutor(Inspection):
         self._traced = copy.copy(model)
         self._training = training
         self._groupings: Dict[str, Grouping] = {}
-        self._inputs: Optional[Bound] = None  # of the call that was compiled for
+        self._inputs: Optional[Bound] = None  # of the call that was compiled for,
+        self._compiled_for: Optional[Bound] = None  # and what others are compared with
         self._output_structure: Any = None
         # Calls with nothing but tensors skip what others need; see __call__.
         self._tensors_only = False
@@ -98,7 +99,7 @@ class PoplarExecutor(Inspection):
         if not self._core.isCompiled():
             self._prepare_compilation(signature, bound)
         else:
-            differs = difference(self._inputs, bound)
+            differs = difference(self._compiled_for, bound)
             if differs:
                 raise poptorch_core.Error(
                     f"{differs}; call destroy() or wrap the model again to compile it for others"
@@ -108,6 +109,11 @@ class PoplarExecutor(Inspection):
     def _prepare_compilation(self, signature, bound):
         check_groupings(self._groupings, self._traced, self.options.replication_factor)
         self._inputs = bound._replace(tensors=[])  # the tensors themselves are not ours to keep
+        # Users may change a list that they passed, and pass it again.
+        self._compiled_for = self._inputs._replace(
+            positional=_structure.snapshot(bound.positional),
+            by_name=_structure.snapshot(bound.by_name),
+        )
         self._tensors_only = signature.tensors_alone(bound)
         if _structure.has_mapping(bound.positional) or any(
             _structure.has_mapping(child) for child in getattr(bound.by_name, "children", ())

@@ -314,11 +314,24 @@ def constants_in(structure: Any) -> Iterator[Any]:
         yield structure
 
 
+def snapshot(structure: Any) -> Any:
+    """The structure with its lists and dictionaries of constants as they are now."""
+    if isinstance(structure, _Node):
+        copied = copy.copy(structure)
+        copied.children = [snapshot(child) for child in structure.children]
+        return copied
+    if type(structure) in (list, tuple, set):
+        return type(structure)(snapshot(item) for item in structure)
+    if type(structure) in (dict, collections.OrderedDict):
+        return type(structure)((key, snapshot(item)) for key, item in structure.items())
+    return structure
+
+
 def same(a: Any, b: Any) -> bool:
     """True where two structures are equal, constants included."""
-    if a is b:
-        return True
-    if a is _LEAF or b is _LEAF or type(a) is not type(b):
+    if a is _LEAF or b is _LEAF:
+        return a is b
+    if type(a) is not type(b):
         return False
     if isinstance(a, _Node):
         return a.kind is b.kind and a.same(b)
@@ -326,6 +339,8 @@ def same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
     if isinstance(a, collections.abc.Mapping):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if a is b:
+        return True
     try:
         equal = a == b
         return bool(equal.all() if hasattr(equal, "all") else equal)  # arrays compare by element

@@ -10,6 +10,7 @@
 #include "tessera/api/compile_hooks.h"
 #include "tessera/api/environment.h"
 #include "tessera/api/graph_export.h"
+#include "tessera/api/input_check.h"
 #include "tessera/api/optim.h"
 #include "tessera/api/optimizer_numbers.h"
 #include "tessera/api/result_tensor.h"
@@ -124,6 +125,7 @@ std::vector<NamedTensor> Executor::micro_batch(const std::vector<NamedTensor>& i
   const int64_t count = options_.micro_batches();
   std::vector<NamedTensor> batch;
   for (const auto& [name, tensor] : inputs) {
+    check_readable(name, tensor);
     check(tensor.numel() > 0, "input '{}' has no elements: its shape is {}", name,
           to_string(shape_of(tensor)));
     const int64_t size = tensor.dim() == 0 ? 1 : tensor.size(0);

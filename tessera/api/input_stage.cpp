@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "tessera/api/input_check.h"
 #include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
 
@@ -25,7 +26,7 @@ const std::byte* data_of(const at::Tensor& tensor) {
 
 at::Tensor as_device_sees_it(const at::Tensor& tensor) {
   const DType dtype = narrowed(dtype_of(tensor.scalar_type()));
-  return tensor.detach().to(scalar_type_of(dtype)).contiguous();
+  return tensor.detach().to(scalar_type_of(dtype)).contiguous().resolve_neg();
 }
 
 void warn_of_narrowing(const std::string& name, at::ScalarType type) {
@@ -58,12 +59,11 @@ const std::byte* InputStage::read(const at::Tensor& tensor, const std::string& n
     if (type == at::kDouble) return convert<double, float>(tensor);
     if (const DType dtype = dtype_of(type); narrowed(dtype) == dtype) return data_of(tensor);
   }
+  check_readable(name, tensor);
   if (!tensor.is_contiguous() && !told.contiguous) {
     told.contiguous = true;
     log(LogLevel::warn,
-        "input '{}' is not contiguous and is copied in every call; make it contiguous() where it "
-        "is "
-        "made",
+        "input '{}' is not contiguous and is copied in every call; make it contiguous() first",
         name);
   }
   kept_ = as_device_sees_it(tensor);

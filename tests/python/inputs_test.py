@@ -235,6 +235,21 @@ def test_other_values_are_constants(first, second):
 
 
 @pytest.mark.spec("1.5 other values")
+def test_a_list_of_constants_that_was_changed_since_is_noticed():
+    executor = wrapped(lambda x, sizes, table: x * sizes[0] + table["a"][0])
+    sizes, table = [2], {"a": [1]}
+    assert torch.equal(executor(X, sizes, table), X * 2 + 1)
+    assert torch.equal(executor(X, sizes, table), X * 2 + 1)
+    table["a"][0] = 5
+    with pytest.raises(poptorch.Error, match="compiled for"):
+        executor(X, sizes, table)
+    table["a"][0] = 1
+    sizes.append(3)
+    with pytest.raises(poptorch.Error, match="compiled for"):
+        executor(X, sizes, table)
+
+
+@pytest.mark.spec("1.5 other values")
 def test_constants_that_compare_in_their_own_way():
     numpy = pytest.importorskip("numpy")
     executor = wrapped(lambda x, value: x + float(value.sum()))
@@ -358,6 +373,18 @@ def test_tensors_that_are_not_contiguous_are_copied_with_one_warning(capfd):
     expanded = torch.ones(1, 3).expand(4, 3)
     assert torch.equal(executor(expanded, expanded), torch.full((12,), 3.0))
     assert capfd.readouterr().err.count("not contiguous") == 1
+
+
+@pytest.mark.spec("1.5 structures")
+@pytest.mark.parametrize(
+    "other", [torch.eye(2).to_sparse(), torch.ones(2, 2, device="meta")], ids=["sparse", "meta"]
+)
+def test_tensors_without_elements_to_read(other):
+    executor = wrapped(lambda x: x * 2)
+    for _ in range(2):  # when it is compiled, and later
+        with pytest.raises(poptorch.Error, match="'x'.*dense tensors on the CPU"):
+            executor(other)
+        executor(torch.eye(2))
 
 
 @pytest.mark.spec("1.5 requires_grad inputs")
