@@ -68,12 +68,6 @@ OutputMode default_output_mode(Purpose purpose) {
   return purpose == Purpose::training ? OutputMode::final_value : OutputMode::all;
 }
 
-std::vector<double> numbers_of(const Optimizer& optimizer) {
-  std::vector<double> numbers;
-  for (const auto& [name, value] : named_numbers(optimizer)) numbers.push_back(value);
-  return numbers;
-}
-
 std::string described(at::ScalarType type, const Shape& shape) {
   return fmt::format("{}{}", c10::toString(type), to_string(shape));
 }
@@ -334,7 +328,11 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
   rng_ = session_->rng();
   has_run_ = true;
   if (!synthetic) times_[0].inputs_requested = start.time_since_epoch().count();
-  if (!anchors_.empty()) anchors_.after_run(results, request_, numbers_of(optimizer_));
+  if (!anchors_.empty()) {
+    std::vector<double> numbers;
+    for (const auto& [name, value] : named_numbers(optimizer_, updated_)) numbers.push_back(value);
+    anchors_.after_run(results, request_, numbers);
+  }
 
   for (const ChangedInput& changed : changed_inputs_) {
     if (synthetic) break;

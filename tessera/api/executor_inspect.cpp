@@ -40,7 +40,7 @@ void Executor::name_and_anchor(Capture& captured, std::vector<Output> gradients)
                         .numbers = {},
                         .module_scopes = options_.module_namescope()};
   if (purpose_ == Purpose::training) {
-    for (auto& [name, value] : named_numbers(optimizer_)) request.numbers.push_back(name);
+    for (auto& [name, value] : named_numbers(optimizer_, updated_)) request.numbers.push_back(name);
   }
   const TensorNames names(captured.graph, request);
   std::vector<AnchorWish> wishes;

@@ -4,28 +4,19 @@
 
 namespace tessera {
 
-std::vector<std::pair<std::string, double>> named_numbers(const Optimizer& optimizer) {
+std::vector<std::pair<std::string, double>> named_numbers(const Optimizer& optimizer,
+                                                          const Optimizer::Names& parameters) {
   std::vector<std::pair<std::string, double>> numbers;
+  const OptimizerKind& kind = optimizer_kind(optimizer.kind());
   const UpdateSpec program = optimizer.program();
-  for (size_t g = 0; g < optimizer.groups().size(); ++g) {
-    const auto& values = optimizer.groups()[g].values;
-    const auto value = [&](const char* name, double fallback) {
-      const auto at = values.find(name);
-      return at == values.end() ? fallback : at->second;
-    };
-    const double rate = value("lr", 0), decay = value("weight_decay", 0);
-    const std::string group = g == 0 ? "default" : fmt::format("group{}", g);
-    const auto add = [&](const std::string& name, double number) {
-      numbers.emplace_back(fmt::format("{}___{}___FLOAT", name, group), number);
-    };
-    if (program.groups[g].op == "sgd") {
-      // PopTorch has several forms of SGD, told apart by a digit.
-      const char form = program.groups[g].velocity ? '2' : '0';
-      add(fmt::format("scaledLearningRate{}", form), rate);
-      add(fmt::format("weightDecayScaleFactor{}", form), 1 - rate * decay);
-    } else {
-      add("learningRate", rate);
-      add("weightDecay", decay);
+  const bool combined = value_of(optimizer.settings().values, "use_combined_accum", 0) != 0;
+  for (size_t g = 0; g < parameters.size(); ++g) {
+    for (const DeviceNumber& number : kind.device_numbers(program.groups[g].velocity, combined)) {
+      const double value = number.value(optimizer.groups()[g].values);
+      if (g == 0) numbers.emplace_back(fmt::format("{}___default___FLOAT", number.prefix), value);
+      for (const std::string& parameter : parameters[g]) {
+        numbers.emplace_back(fmt::format("{}___specific___{}", number.prefix, parameter), value);
+      }
     }
   }
   return numbers;

@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// `scaledLearningRate0___default___FLOAT` and its like, in a fixed order, for the first group;
-// other groups have `group<i>` in place of `default`.
-std::vector<std::pair<std::string, double>> named_numbers(const Optimizer& optimizer);
+// `scaledLearningRate0___specific___<parameter>` and its like, constants included, in a fixed
+// order; the numbers of the first group are also called `scaledLearningRate0___default___FLOAT`.
+std::vector<std::pair<std::string, double>> named_numbers(const Optimizer& optimizer,
+                                                          const Optimizer::Names& parameters);
 
 }  // namespace tessera

@@ -182,7 +182,7 @@ def test_inputs_activations_and_learning_rates():
     for name in ("input", "input/1", "relu/Relu:0"):
         options.anchorTensor(name, name, All)
     options.anchorTensor("rate", "scaledLearningRate0___default___FLOAT", All)
-    options.anchorTensor("last rate", "scaledLearningRate0___default___FLOAT")
+    options.anchorTensor("last rate", "scaledLearningRate0___specific___fc1.weight")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     executor = poptorch.trainingModel(model, options, optimizer)
     x, labels = data(4)
