@@ -303,7 +303,7 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
   if (!isAttachedToDevice()) attachToDevice();
   check_inputs(inputs);
   fetch_newer_weights();
-  if (optimizer_.state().pending()) send_loaded_state();
+  if (optimizer_.state().pending(*this)) send_loaded_state();
 
   const bool synthetic = times_.empty();
   for (size_t i = 0; i < inputs.size() && !synthetic; ++i) {
@@ -374,7 +374,7 @@ void Executor::detachFromDevice() {
   check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
   copyWeightsToHostIfNeeded();
   rng_ = session_->rng();
-  if (optimizer_.state().pending()) send_optimizer_state();  // it may be a part of a state only
+  if (optimizer_.state().pending(*this)) send_optimizer_state();  // perhaps only a part of one
   bring_optimizer_state();
   close_session();
 }

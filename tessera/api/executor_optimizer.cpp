@@ -74,14 +74,11 @@ void Executor::setOptimizer(Optimizer optimizer) {
     before = optimizer_;
   }
   const bool same_state = &before->state() == &optimizer.state();
+  const auto kept = before->state().to_send(*this);
   if (!same_state) before->state().disconnect(*this, before->keeps_state());
   {
     const std::lock_guard lock(mutex_);
     const bool changed = !optimizer.has_numbers_of(optimizer_);
-    // What a program remembers stays with it where the new optimiser brings nothing.
-    if (!same_state && isCompiled() && !isAttachedToDevice() && !optimizer.state().to_send()) {
-      if (auto kept = before->state().to_send()) optimizer.state().store(std::move(kept->values));
-    }
     optimizer_ = std::move(optimizer);
     if (changed) {
       loaded_numbers_.clear();
@@ -89,26 +86,35 @@ void Executor::setOptimizer(Optimizer optimizer) {
     }
     optimizer_outdated_ = optimizer_outdated_ || changed || !same_state;
   }
-  if (!same_state) optimizer_.state().connect(*this);
+  OptimizerState& state = optimizer_.state();
+  if (same_state) return state.forget_numbers();
+  state.connect(*this);
+  const std::lock_guard lock(mutex_);
+  // What a program remembers stays with it where the new optimiser brings nothing.
+  if (kept && isCompiled() && !isAttachedToDevice() && !state.to_send(*this)) {
+    state.store(*this, kept->values);
+  }
 }
 
 void Executor::send_hyperparameters() {
   if (purpose_ == Purpose::training && log_level() <= LogLevel::debug) {
-    for (const std::string& line : optimizer_.described())
+    for (const std::string& line : optimizer_.described()) {
       log(LogLevel::debug, "Updating {}", line);
+    }
   }
   const auto numbers = optimizer_.hyperparameters();
+  const std::map<std::string_view, double> by_name(numbers.begin(), numbers.end());
   const auto& inputs = executable_->hyperparameters();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    for (const auto& [name, value] : numbers) {
-      if (name == inputs[i].name) session_->set_hyperparameter(i, value);
-    }
+    const auto at = by_name.find(inputs[i].name);
+    if (at != by_name.end()) session_->set_hyperparameter(i, at->second);
   }
 }
 
 bool Executor::bring_optimizer_state() {
   const std::lock_guard lock(mutex_);
-  if (!isAttachedToDevice() || !optimizer_outdated_ || optimizer_.state().pending()) return false;
+  if (!isAttachedToDevice() || !optimizer_outdated_ || optimizer_.state().pending(*this))
+    return false;
   if (optimizer_.keeps_state()) {
     log(LogLevel::debug, "Writing optimiser state tensors from IPU to host.");
   }
@@ -126,7 +132,7 @@ bool Executor::bring_optimizer_state() {
     values.ipu_param.push_back({name, at::scalar_tensor(number, at::kFloat)});
   }
   for (const OptimizerGroup& group : optimizer_.groups()) values.groups.push_back(group.values);
-  optimizer_.state().store(std::move(values));
+  optimizer_.state().store(*this, std::move(values));
   optimizer_outdated_ = false;
   return true;
 }
@@ -134,7 +140,7 @@ bool Executor::bring_optimizer_state() {
 // Also where only a part of the state was loaded: the rest stays as the device has it.
 void Executor::send_optimizer_state() {
   optimizer_outdated_ = true;
-  const auto pending = optimizer_.state().to_send();
+  const auto pending = optimizer_.state().to_send(*this);
   if (!pending) return;
   if (optimizer_.keeps_state()) {
     log(LogLevel::debug, "Writing optimiser state tensors from host to IPU memory");

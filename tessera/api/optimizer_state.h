@@ -41,25 +41,27 @@ class OptimizerState {
   void connect(OptimizerStateHolder& holder);
   void disconnect(OptimizerStateHolder& holder, bool bring_values);
 
-  // For executors, also with their lock.
+  // For executors, also with their lock. An executor that is not connected any more has no part.
   struct Pending {
     OptimizerStateDict values;
     bool loaded = false;   // by the user
     bool numbers = false;  // ... while connected, so that they are newer than the executor's
   };
-  bool pending() const { return pending_.load(std::memory_order_relaxed); }
-  std::optional<Pending> to_send() const;  // all there is, also where it was sent before
+  bool pending(const OptimizerStateHolder& holder) const { return pending_ && holder_ == &holder; }
+  // All there is, also where it was sent before.
+  std::optional<Pending> to_send(const OptimizerStateHolder& holder) const;
+  void forget_numbers();  // newer ones were set since
   void sent();
-  void store(OptimizerStateDict values);
+  void store(const OptimizerStateHolder& holder, OptimizerStateDict values);
   void clear();
 
  private:
-  std::mutex link_;  // of holder_; held while its values come, so that it cannot go meanwhile
-  OptimizerStateHolder* holder_ = nullptr;
+  std::mutex link_;  // held while the holder's values come, so that it cannot go meanwhile
+  std::atomic<OptimizerStateHolder*> holder_ = nullptr;
 
   mutable std::mutex mutex_;  // of the rest; nothing is called under it
   std::optional<OptimizerStateDict> values_;
-  bool loaded_ = false, numbers_ = false, connected_ = false;
+  bool loaded_ = false, numbers_ = false;
   std::atomic<bool> pending_ = false;
 };
 

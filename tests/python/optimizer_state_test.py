@@ -43,7 +43,7 @@ def assert_equal_tensors(ours, theirs):
         assert torch.equal(ours[name], theirs[name]), name
 
 
-@pytest.mark.spec("4.5 state_dict", "4.5 state_dict before compile", "4.5 names", "16 trap 8")
+@pytest.mark.spec("4.5 state_dict", "4.5 state_dict before compile", "4.5 names")
 @pytest.mark.parametrize("name", KINDS)
 def test_the_dictionary_has_the_programs_state(name):
     model = Recorded()
@@ -274,6 +274,26 @@ def test_edited_values_reach_the_program():
     assert torch.equal(now["ipu_state"]["Step___a"], values["ipu_state"]["Step___a"] + 1)
 
 
+@pytest.mark.spec("4.5 load_state_dict", "1.4 setOptimizer")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_numbers_that_are_set_after_loading_win(wrapped):
+    model = Recorded()
+    optimizer = made("Adam", model)
+    executor = train(model, optimizer, GRADS[:1])
+    values = optimizer.state_dict()
+    if not wrapped:
+        executor.destroy()
+        optimizer = made("Adam", model)
+    optimizer.load_state_dict(values)
+    optimizer.param_groups[0]["lr"] = 0.25
+    if wrapped:
+        executor.setOptimizer(optimizer)
+    else:
+        executor = poptorch.trainingModel(model, None, optimizer)
+    step(executor, GRADS[1])
+    assert optimizer.state_dict()["ipu_param"]["learningRate___specific___a"] == 0.25
+
+
 @pytest.mark.spec("4.5 missing entries")
 def test_missing_entries_keep_the_devices_values(capfd):
     model = Recorded()
@@ -297,7 +317,7 @@ def test_missing_entries_keep_the_devices_values(capfd):
     assert torch.equal(now["ipu_state"]["Step___a"], torch.tensor(2.0))
 
 
-@pytest.mark.spec("4.5 load_state_dict errors", "16 trap 8")
+@pytest.mark.spec("4.5 load_state_dict errors")
 def test_what_cannot_be_loaded():
     model = Recorded()
     optimizer = made("Adam", model)
@@ -406,6 +426,23 @@ def test_copies_and_pickles_have_the_state():
     executor.setOptimizer(copies[0])
     step(executor, GRADS[3])
     assert copies[0].state_dict()["ipu_state"]["Step___a"] == 3
+
+
+def test_the_last_executor_of_an_optimizer_has_its_state():
+    model, other = Recorded(), Recorded()
+    parameters = [*model.parameters(), *other.parameters()]
+    optimizer = poptorch.optim.Adam(parameters, lr=0.01)
+    first = poptorch.trainingModel(model, None, optimizer)
+    step(first, GRADS[0])
+    second = poptorch.trainingModel(other, None, optimizer)
+    step(first, GRADS[1])
+    step(second, GRADS[2])
+    assert optimizer.state_dict()["ipu_state"]["Step___a"] == 2
+    first.detachFromDevice()
+    step(first, GRADS[2])
+    first.destroy()
+    del first
+    assert optimizer.state_dict()["ipu_state"]["Step___a"] == 2
 
 
 def test_nothing_is_kept_alive():
