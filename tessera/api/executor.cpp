@@ -383,8 +383,7 @@ void Executor::detachFromDevice() {
   check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
   copyWeightsToHostIfNeeded();
   rng_ = session_->rng();
-  if (optimizer_.state().pending(*this))
-    send_optimizer_state();  // it may be a part of a state only
+  if (optimizer_.state().pending(*this)) send_optimizer_state();  // perhaps only a part of one
   bring_optimizer_state();
   close_session();
 }
