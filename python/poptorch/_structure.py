@@ -300,7 +300,7 @@ def names_of(structure: Any, name: str) -> List[str]:
 
 def constants_in(structure: Any) -> Iterator[Any]:
     """The values in a structure that are no tensors."""
-    children = None
+    children: Optional[Iterable[Any]] = None
     if isinstance(structure, _Node):
         children = structure.children
     elif isinstance(structure, (tuple, list)):
