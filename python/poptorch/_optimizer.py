@@ -155,5 +155,5 @@ def described(optimizer: torch.optim.Optimizer) -> poptorch_core.Optimizer:
         defaults=_split(optimizer.defaults)[0],
         attributes=[name for name in vars(optimizer) if not name.startswith("_")],
         variable=ours.variable_attrs if ours else None,
-        state=ours._on_device if ours else None,
+        state=ours._on_device if ours else None,  # type: ignore[arg-type]
     )

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "tessera/api/hardware.h"
 #include "tessera/api/options.h"
 #include "tessera/base/error.h"
 #include "tessera/base/error_log.h"
@@ -27,6 +28,15 @@ IpuModel model_of_version(std::string_view version) {
        version);
 }
 
+void check_devices(const Options& options) {
+  if (options.connection_type() == ConnectionType::never || ipu_model(options)) return;
+  const int64_t wanted = options.replication_factor();
+  check(wanted <= num_virtual_ipus(),
+        "Failed to acquire {} IPU(s): this machine has {}; set TESSERA_NUM_IPUS to {} or more, or "
+        "use the IPU model",
+        wanted, num_virtual_ipus(), wanted);
+}
+
 }  // namespace
 
 std::optional<IpuModel> ipu_model(const Options& options) {
@@ -41,7 +51,7 @@ std::optional<IpuModel> ipu_model(const Options& options) {
 void prepare_process(const Options& options) {
   set_error_log_folder(options.log_dir());
   limit_repeated_logs(options.max_repeat_logs());
-  ipu_model(options);
+  check_devices(options);
   const std::string_view engine = variable("POPLAR_ENGINE_OPTIONS");
   if (engine.empty()) return;
   const auto parsed = nlohmann::json::parse(engine, nullptr, /*allow_exceptions=*/false);

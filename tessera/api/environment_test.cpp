@@ -21,7 +21,8 @@ class Environment : public testing::Test {
   }
 
   static constexpr const char* names[] = {"POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL",
-                                          "POPTORCH_IPU_MODEL_VERSION", "POPLAR_ENGINE_OPTIONS"};
+                                          "POPTORCH_IPU_MODEL_VERSION", "POPLAR_ENGINE_OPTIONS",
+                                          "TESSERA_NUM_IPUS"};
   Options options_;
 };
 
@@ -64,6 +65,16 @@ TEST_F(Environment, AVersionThatDoesNotExist) {
   prepare_process(options_);  // nobody asks for a model
   set("POPTORCH_IPU_MODEL", "1");
   EXPECT_THROW(prepare_process(options_), Error);
+}
+
+// spec: 12 acquisition errors
+TEST_F(Environment, DevicesThatAreNotThere) {
+  set("TESSERA_NUM_IPUS", "0");
+  EXPECT_THROW(prepare_process(options_), Error);
+  EXPECT_NO_THROW(prepare_process(Options().useIpuModel(true)));
+  EXPECT_NO_THROW(prepare_process(Options().useOfflineIpuTarget()));
+  set("TESSERA_NUM_IPUS", "1");
+  EXPECT_NO_THROW(prepare_process(options_));
 }
 
 // spec: 7 POPLAR_ENGINE_OPTIONS

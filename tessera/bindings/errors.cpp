@@ -30,16 +30,23 @@ bool is_place(std::string_view text) {
          text.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
 }
 
+// What a scope says of its place: "conv2d at train.py:12", "running conv of conv1 [train.py:12]".
+std::string_view place_in(std::string_view scope) {
+  const bool bracketed = scope.ends_with(']');
+  const std::string_view mark = bracketed ? "[" : " at ";
+  const size_t start = scope.rfind(mark);
+  if (start == std::string_view::npos) return {};
+  if (bracketed) scope.remove_suffix(1);
+  return scope.substr(start + mark.size());
+}
+
 // The line to look at first: that of forward, where the message or what was being done name one,
 // or else the one that called us.
 std::string source_of(std::string_view message, const std::vector<std::string>& context) {
   const std::string_view head = message.substr(0, message.find(": "));
   if (is_place(head)) return std::string(head);
   for (const std::string_view scope : context) {
-    const size_t at = scope.rfind(" at ");
-    if (at != std::string_view::npos && is_place(scope.substr(at + 4))) {
-      return std::string(scope.substr(at + 4));
-    }
+    if (is_place(place_in(scope))) return std::string(place_in(scope));
   }
   return python_call_site();
 }

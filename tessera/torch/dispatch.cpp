@@ -68,7 +68,12 @@ template <typename Result, typename... Args, Result (*form)(Args...)>
 struct Instead<form> {
   static Result call(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
-    return form(args...);
+    try {
+      return form(args...);
+    } catch (const Error& error) {
+      if (Recorder* recorder = current.load()) recorder->remember_refusal(error);
+      throw;
+    }
   }
   static at::Tensor call_loss(Args... args) {
     at::Tensor loss = call(args...);

@@ -57,6 +57,44 @@ def test_the_option_wins_over_the_environment(monkeypatch):
         run(poptorch.Options().useIpuModel(True))
 
 
+@pytest.mark.spec("12 acquisition errors", "7 POPTORCH_WAIT_FOR_IPU")
+@pytest.mark.parametrize("wait", ["0", "1"])
+def test_without_devices_nothing_runs(monkeypatch, wait):
+    monkeypatch.setenv("TESSERA_NUM_IPUS", "0")
+    monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", wait)  # there is nothing to wait for
+    with pytest.raises(poptorch.Error, match=r"Failed to acquire 1 IPU\(s\): .* has 0; set"):
+        run()
+    run(poptorch.Options().useIpuModel(True))
+    offline = poptorch.inferenceModel(Double(), poptorch.Options().useOfflineIpuTarget())
+    offline.compile(torch.ones(2))
+    assert offline.isCompiled()
+
+
+@pytest.mark.spec("7 POPTORCH_MAX_GRAPH_LEN")
+def test_how_much_of_a_graph_is_logged(monkeypatch, capfd):
+    class Long(nn.Module):
+        def forward(self, x):
+            for i in range(30):
+                x = torch.cumsum(x, 0) + i
+            return x
+
+    def nodes_logged():
+        poptorch.inferenceModel(Long())(torch.ones(2))
+        return capfd.readouterr().err.count("= cumsum")
+
+    poptorch.setLogLevel("TRACE")
+    try:
+        monkeypatch.setenv("POPTORCH_MAX_GRAPH_LEN", "10")
+        few = nodes_logged()
+        monkeypatch.setenv("POPTORCH_MAX_GRAPH_LEN", "0")
+        everything = nodes_logged()
+        monkeypatch.delenv("POPTORCH_MAX_GRAPH_LEN")
+        assert nodes_logged() == everything
+    finally:
+        poptorch.setLogLevel("WARN")
+    assert everything - few >= 20
+
+
 @pytest.mark.spec("7 POPTORCH_WAIT_FOR_IPU", "7 lower layers")
 @pytest.mark.parametrize(
     "name, value",

@@ -18,15 +18,25 @@ class Sum(nn.Module):
         return x.sum()
 
 
-class Complex(nn.Module):
+class Reads(nn.Module):
     def forward(self, x):
-        return torch.complex(x, x)
+        return x * x.tolist()[0]
+
+
+class OneHot(nn.Module):
+    def forward(self, x):
+        return nn.functional.one_hot(x)
+
+
+class Loss(nn.Module):
+    def forward(self, x, labels):
+        return nn.functional.nll_loss(x, labels)
 
 
 def core_error():
     """An error that the core raises while it compiles."""
     with pytest.raises(poptorch.Error) as caught:
-        poptorch.inferenceModel(Complex())(torch.ones(2, 2))
+        poptorch.inferenceModel(Sum())(torch.ones(2, dtype=torch.complex64))
     return caught.value
 
 
@@ -65,7 +75,7 @@ def test_errors_of_the_core():
     lines = error.location.splitlines()
     assert len(lines) >= 2
     assert all(line.startswith(f"[{i}] ") for i, line in enumerate(lines))
-    assert "errors_test.py" in lines[0]  # innermost first: the line of forward
+    assert "input 'x'" in lines[0]  # innermost first
     assert "compiling the inference step" in lines[-1]
     head, _, tail = str(error).partition("\nError raised in:\n")
     assert head.startswith("In ") and "errors_test.py:" in head
@@ -82,7 +92,22 @@ def lines_of(function):
 
 @pytest.mark.spec("7 str of core errors")
 def test_the_line_of_forward_comes_first():
-    assert str(core_error()).startswith(lines_of(Complex.forward))
+    with pytest.raises(poptorch.Error, match="looked at the value") as caught:
+        poptorch.inferenceModel(Reads())(torch.ones(2))
+    assert str(caught.value).startswith(lines_of(Reads.forward))
+
+
+@pytest.mark.spec("7 str of core errors")
+def test_the_line_of_forward_when_a_program_runs():
+    model = poptorch.inferenceModel(Loss())
+    with pytest.raises(poptorch.Error, match="class index 7 is outside") as caught:
+        model(torch.ones(1, 2), torch.tensor([7]))
+    assert str(caught.value).startswith(lines_of(Loss.forward))
+
+
+def test_what_an_operator_refuses_is_an_error_of_ours():
+    with pytest.raises(poptorch.Error, match="one_hot needs num_classes"):
+        poptorch.inferenceModel(OneHot())(torch.tensor([1, 2]))
 
 
 @pytest.mark.spec("7 location")

@@ -100,3 +100,14 @@ def test_tolerances():
     assert allclose((TWO,), (TWO * 1.01,), rtol=0.1)
     nan = torch.tensor([float("nan")])
     assert allclose(nan, nan, equal_nan=True)
+
+
+@pytest.mark.spec("1.4 options")
+def test_the_options_of_an_executor_are_its_own_and_frozen():
+    options = poptorch.Options().deviceIterations(2)
+    executor = poptorch.inferenceModel(torch.nn.Identity(), options)
+    assert executor.options is not options
+    assert executor.options.device_iterations == 2
+    with pytest.raises(AttributeError, match="frozen"):
+        executor.options.deviceIterations(3)
+    assert executor.options.clone().deviceIterations(3).device_iterations == 3
