@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "tessera/api/environment.h"
+#include "tessera/api/hardware.h"
 #include "tessera/api/option_warnings.h"
 #include "tessera/api/options_json.h"
 #include "tessera/base/error.h"
@@ -108,17 +110,11 @@ std::span<const OptionField> option_fields() {
   return rows;
 }
 
-int64_t ipu_count() {
-  const char* text = std::getenv("TESSERA_NUM_IPUS");
-  const int64_t count = text ? std::atoll(text) : 0;
-  return count >= 1 ? count : 16;
-}
-
 // Devices are numbered as on a machine with IPUs: first each IPU by itself, then pairs of them,
 // then groups of four, and so on. How many IPUs the device of this number has; 0 where there is
 // none.
 int64_t ipus_of_device(int64_t id) {
-  const int64_t count = ipu_count();
+  const int64_t count = num_virtual_ipus();
   for (int64_t size = 1; size <= count; size *= 2) {
     if (id < count / size) return size;
     id -= count / size;
@@ -131,17 +127,12 @@ void check_device(int64_t id, int64_t needed) {
   check(ipus > 0,
         "useIpuId({}): there is no device of this number; there are {} IPUs, and groups of "
         "them",
-        id, ipu_count());
+        id, num_virtual_ipus());
   check(ipus >= needed, "useIpuId({}): the device has {} IPUs, but the model needs {}", id, ipus,
         needed);
   if (ipus == needed) return;
   warn_about_option("useIpuId({}): the device has {} IPUs, but the model needs only {}", id, ipus,
                     needed);
-}
-
-bool is_set_in_environment(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text && *text && std::string_view(text) != "0";
 }
 
 }  // namespace
@@ -487,10 +478,8 @@ void Options::check_for_compile() const {
   }
   if (ipu_id()) check_device(*ipu_id(), replication_factor());
   if (!ipu_version()) return;
-  const bool model = use_ipu_model() ? *use_ipu_model()
-                                     : is_set_in_environment("POPTORCH_IPU_MODEL") ||
-                                           is_set_in_environment("POPTORCH_SMALL_IPU_MODEL");
-  check(!model, "useOfflineIpuTarget: an offline target cannot be used with the IPU model");
+  check(!ipu_model(*this),
+        "useOfflineIpuTarget: an offline target cannot be used with the IPU model");
   check(!ipu_id(), "useOfflineIpuTarget: an offline target cannot be used with useIpuId({})",
         ipu_id().value_or(0));
 }
