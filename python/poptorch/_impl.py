@@ -16,5 +16,6 @@ def isDispatchTracing() -> bool:
 
 def unwrapIfWrapped(module: torch.nn.Module) -> torch.nn.Module:
     """The same module, with the classes that it and its weights had before training wrapped it."""
-    _wrapping.unwrap(module)
+    for executor in _wrapping.executors_of(module):
+        _wrapping.unwrap(module, executor)
     return module

@@ -6,7 +6,7 @@ reference the user holds takes part. Copies and pickles have the original classe
 
 import copyreg
 import weakref
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -96,14 +96,15 @@ def _class_for(original):
     return _classes[original]
 
 
-def _live_executors(module):
+def executors_of(module: torch.nn.Module) -> List[Any]:
+    """The executors that are still alive and train the module."""
     references = getattr(type(module), "_poptorch_executors", ())
     return [executor for executor in (reference() for reference in references) if executor]
 
 
 def is_wrapped(module: torch.nn.Module) -> bool:
     """True where an executor that is still alive trains the module."""
-    return bool(_live_executors(module))
+    return bool(executors_of(module))
 
 
 def wrap(module: torch.nn.Module, executor: Any) -> None:
@@ -124,7 +125,7 @@ def wrap(module: torch.nn.Module, executor: Any) -> None:
             tensor.__class__ = _class_for(type(tensor))
     if not hasattr(type(module), "_poptorch_original"):
         module.__class__ = _module_class(type(module))
-    others = [weakref.ref(e) for e in _live_executors(module) if e is not executor]
+    others = [weakref.ref(e) for e in executors_of(module) if e is not executor]
     type(module)._poptorch_executors = (*others, reference)
 
 
@@ -140,18 +141,18 @@ def _check_type(name, tensor):
 def _module_class(original):
     def get_attribute(self, name):
         if name in _LEADS_TO_VALUES:
-            for executor in _live_executors(self):
+            for executor in executors_of(self):
                 executor.copyWeightsToHostIfNeeded()
         return original.__getattribute__(self, name)
 
     def destroy(self):
         """Free the program that trains this module; its weights stay."""
-        for executor in _live_executors(self):
+        for executor in executors_of(self):
             executor.destroy()
 
     def copy_weights_to_host_if_needed(self):
         """Fetch the newest weights; True where that was needed."""
-        return any([executor.copyWeightsToHostIfNeeded() for executor in _live_executors(self)])
+        return any([executor.copyWeightsToHostIfNeeded() for executor in executors_of(self)])
 
     def reduce_ex(self, protocol):
         wrapped = type(self)
@@ -184,7 +185,7 @@ def _module_class(original):
 
 def unwrap(module: torch.nn.Module, executor: Any) -> None:
     """Disconnect the executor; where it was the last one, give the original classes back."""
-    others = [other for other in _live_executors(module) if other is not executor]
+    others = [other for other in executors_of(module) if other is not executor]
     if others:
         type(module)._poptorch_executors = tuple(map(weakref.ref, others))
     elif hasattr(type(module), "_poptorch_original"):
