@@ -397,6 +397,17 @@ def test_training_changes_classes_and_destroy_changes_them_back():
     assert type(model) is Direct and type(inference.model) is Direct
 
 
+@pytest.mark.spec("1.2 class change")
+def test_a_program_may_unwrap_the_module_itself():
+    from poptorch._impl import unwrapIfWrapped
+
+    model = Direct()
+    executor = train(model)
+    assert unwrapIfWrapped(model) is model
+    assert type(model) is Direct and type(model.scale) is nn.Parameter
+    assert unwrapIfWrapped(model) is model and executor.isCompiled()
+
+
 @pytest.mark.spec("1.2 buffer types")
 def test_buffers_must_be_plain_tensors():
     class Special(torch.Tensor):
