@@ -161,7 +161,7 @@ def test_a_warning_of_the_interface(capfd):
     poptorch.trainingModel(model, optimizer=Mine(model.parameters(), lr=0.1))
     (line,) = capfd.readouterr().err.splitlines()
     source, level, message = LINE.fullmatch(line).groups()
-    assert (source, level) == ("::python", "warning") and message.startswith("Mine is a subclass")
+    assert (source, level) == ("::python", "warning") and "Mine" in message
 
 
 @pytest.mark.spec("7 formats")
