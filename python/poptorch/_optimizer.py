@@ -140,7 +140,7 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
     if not is_own and cls not in _warned_of:
         _warned_of.add(cls)
         logger.warning(
-            "%s is a subclass of a supported optimiser: its own step() is never run", cls
+            "%s is a subclass of a supported optimiser: its own step() is never run", cls.__name__
         )
     return kind
 

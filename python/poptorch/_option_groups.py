@@ -90,7 +90,7 @@ class _Part(OptionGroup):
 
 
 def _part_by_itself(cls, values):
-    part = cls(getattr(poptorch_core.Options.blank(), cls._name))
+    part = cls(getattr(poptorch_core.blank_options(), cls._name))
     part._core.restore(values)
     return part
 
@@ -380,6 +380,6 @@ class _PopartOptions:
 
 
 def _popart_by_itself(cls, options):
-    popart = cls(poptorch_core.Options.blank().Popart)
+    popart = cls(poptorch_core.blank_options().Popart)
     popart._core.restore(options)
     return popart

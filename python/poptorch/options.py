@@ -436,7 +436,7 @@ class Options(OptionGroup):
         return {"core": self._core.state(), "parts": classes, "rest": rest}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        core = poptorch_core.Options.blank()
+        core = poptorch_core.blank_options()
         core.restore_state(state["core"])
         super().__init__(core)
         for attribute, part in state["parts"].items():

@@ -235,7 +235,6 @@ void bind_options(py::module_& module) {
   bind_groups(module);
   group_class<Options>(module, "Options", "The core of poptorch.Options.")
       .def(py::init<>())
-      .def_static("blank", &Options::blank)
       .def("inputReplicaGrouping",
            [](Options& self, const py::object& size, const py::object& type) {
              self.inputReplicaGrouping(integer_from(size, "inputReplicaGrouping"),
@@ -306,6 +305,7 @@ void bind_options(py::module_& module) {
 
   module.def("popart_option_keys", &popart_option_keys);
   module.def("_validateOptions", &validate_options);
+  module.def("blank_options", &Options::blank);
   module.def("combined_batch_size", &combined_batch_size);
   module.def("batch_count", &batch_count);
 }
