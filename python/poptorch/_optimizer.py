@@ -153,7 +153,8 @@ def described(optimizer: torch.optim.Optimizer) -> poptorch_core.Optimizer:
         groups=[(group["params"], *_split(group)) for group in optimizer.param_groups],
         values=_wide_numbers(ours) if ours else {},
         defaults=_split(optimizer.defaults)[0],
-        attributes=[name for name in vars(optimizer) if not name.startswith("_")],
+        # Schedulers put a function of their own in the place of step().
+        attributes=[n for n, v in vars(optimizer).items() if n[0] != "_" and not callable(v)],
         variable=ours.variable_attrs if ours else None,
         state=ours._on_device if ours else None,  # type: ignore[arg-type]
     )
