@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tessera/backend/cpu/kernels/onednn.h"
+#include "tessera/backend/cpu/kernels/onednn_conv.h"
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
@@ -21,128 +21,9 @@ namespace {
 using dnnl::memory;
 using Direction = OnednnLayout::Direction;
 
-// Below this a piece does not pay for waking a thread.
-constexpr int64_t multiply_adds_per_piece = 750'000;
 constexpr int64_t most_pieces = 32;
 // Each piece has a gradient of its own to be summed afterwards.
 constexpr int64_t most_weight_grad_pieces = 8;
-// A primitive for fewer channels than this runs well below its speed.
-constexpr int64_t fewest_channels_of_piece = 32;
-
-Shape logical_shape(const KernelOperand& operand) {
-  return cpu::logical_shape(operand.layout, operand.geometry.shape);
-}
-
-// A convolution as oneDNN describes it, for a piece of the work: some images, and all channels of
-// the side that is cut or, of a single image, some.
-struct Problem {
-  memory::dims input, weight, output;  // weight: [groups, out, in, kernel...] where groups > 1
-  memory::dims stride, padding, dilation;
-  int64_t groups = 1, image_pieces = 1, channel_pieces = 1;
-  bool any_images = false;  // converting images costs less than the kernel that takes them as is
-
-  int64_t pieces() const { return image_pieces * channel_pieces; }
-};
-
-// The fewest pieces of equal size that are at least as many as wanted.
-int64_t equal_pieces(int64_t batch, int64_t wanted) {
-  for (int64_t pieces = std::max<int64_t>(1, wanted); pieces < batch; ++pieces) {
-    if (batch % pieces == 0) return pieces;
-  }
-  return wanted <= 1 ? 1 : batch;
-}
-
-// How many pieces of equal size to make of the channels of one image.
-int64_t channel_pieces(int64_t channels, int64_t wanted) {
-  int64_t best = 1;
-  for (int64_t pieces = 2; pieces <= wanted; ++pieces) {
-    const bool equal = channels % (pieces * Layout::group) == 0;
-    if (equal && channels / pieces >= fewest_channels_of_piece) best = pieces;
-  }
-  return best;
-}
-
-// Which channels are cut when images are few: those of the result.
-enum class Cut { input_channels, output_channels };
-
-struct Sides {
-  const KernelOperand &input, &weight, &output;
-};
-
-Problem problem_of(const KernelUse& use, const Sides& sides, Cut cut, int64_t piece_limit) {
-  Problem problem;
-  problem.groups = use.attrs.integer("groups");
-  problem.stride = use.attrs.integers("stride");
-  problem.padding = use.attrs.integers("padding");
-  problem.dilation = use.attrs.integers("dilation");
-  for (int64_t& dilation : problem.dilation) --dilation;  // oneDNN counts the gaps
-  problem.input = logical_shape(sides.input);
-  problem.weight = logical_shape(sides.weight);
-  problem.output = logical_shape(sides.output);
-
-  const int64_t batch = problem.input[0];
-  const int64_t multiply_adds =
-      numel(problem.output) * numel(problem.weight) / std::max<int64_t>(1, problem.weight[0]);
-  const int64_t wanted =
-      std::clamp<int64_t>(multiply_adds / multiply_adds_per_piece, 1, piece_limit);
-  problem.image_pieces = equal_pieces(batch, std::min(wanted, batch));
-  const bool few_images = batch < 8 && problem.image_pieces == batch;
-  const KernelOperand& cut_side = cut == Cut::input_channels ? sides.input : sides.output;
-  if (few_images && problem.groups == 1 && cut_side.layout == channels_layout) {
-    int64_t& channels = cut == Cut::input_channels ? problem.input[1] : problem.output[1];
-    problem.channel_pieces = channel_pieces(channels, std::min<int64_t>(8, wanted / batch));
-    channels /= problem.channel_pieces;
-    problem.weight[cut == Cut::input_channels ? 1 : 0] = channels;
-  }
-  problem.input[0] = problem.output[0] = batch / problem.image_pieces;
-  if (problem.groups > 1) {
-    problem.weight[0] /= problem.groups;
-    problem.weight.insert(problem.weight.begin(), problem.groups);
-  }
-  return problem;
-}
-
-memory::desc any(const memory::dims& dims) {
-  return {dims, memory::data_type::f32, memory::format_tag::any};
-}
-
-memory::desc plain(const memory::dims& dims) {
-  return {dims, memory::data_type::f32, contiguous_strides(dims)};
-}
-
-// A piece of an operand, as it lies.
-memory::desc lying(const memory::dims& dims, const KernelOperand& operand) {
-  if (operand.layout == channels_layout) {
-    return {dims, memory::data_type::f32, memory::format_tag::aBcd8b};
-  }
-  if (operand.layout == weights_layout) {
-    memory::dims all = logical_shape(operand);
-    const memory::desc whole(all, memory::data_type::f32, memory::format_tag::ABcd8b8a);
-    return dims == all ? whole : whole.submemory_desc(dims, memory::dims(dims.size(), 0));
-  }
-  // Weights in groups have a dimension more than the operand, and are dense.
-  const bool grouped = dims.size() != operand.geometry.shape.size();
-  return {dims, memory::data_type::f32,
-          grouped ? contiguous_strides(dims) : operand.geometry.strides};
-}
-
-// What a primitive is asked to work on: blocked images as they are, others as it likes.
-memory::desc asked(const Problem& problem, const memory::dims& dims, const KernelOperand& operand) {
-  const bool as_is = operand.layout == channels_layout && !problem.any_images;
-  return as_is ? lying(dims, operand) : any(dims);
-}
-
-// oneDNN has kernels that are only meant to be correct, for what no other one takes: small images,
-// mostly. Then another layout of the images is tried.
-template <typename Describe>
-auto describe_well(Problem problem, const Describe& describe) {
-  auto description = describe(problem);
-  if (std::string_view(description.impl_info_str()).find("ref") == std::string_view::npos) {
-    return description;
-  }
-  problem.any_images = true;
-  return describe(problem);
-}
 
 // Whether every element has a place of its own, as oneDNN asks of a layout.
 bool has_no_overlap(const Geometry& geometry) {
@@ -163,49 +44,6 @@ bool is_dense(const KernelOperand& operand) {
   return same_elements(operand.geometry, dense(operand.geometry.shape));
 }
 
-// Bytes from one piece of a tensor to the next along a dimension that has `size` of it in a piece.
-int64_t piece_step(const KernelOperand& operand, size_t dim, int64_t size) {
-  const auto& cut = operand.layout.cut;
-  const bool grouped = std::find(cut.begin(), cut.end(), static_cast<int>(dim)) != cut.end();
-  return size / (grouped ? Layout::group : 1) * operand.geometry.strides[dim] *
-         int64_t{sizeof(float)};
-}
-
-dnnl::convolution_forward::primitive_desc forward_description(const Problem& problem,
-                                                              const Sides& sides,
-                                                              const memory::desc* bias) {
-  const auto kind = dnnl::prop_kind::forward_training;
-  const auto algorithm = dnnl::algorithm::convolution_direct;
-  const memory::desc input = asked(problem, problem.input, sides.input),
-                     weight = any(problem.weight),
-                     output = asked(problem, problem.output, sides.output);
-  const auto desc =
-      bias ? dnnl::convolution_forward::desc(kind, algorithm, input, weight, *bias, output,
-                                             problem.stride, problem.dilation, problem.padding,
-                                             problem.padding)
-           : dnnl::convolution_forward::desc(kind, algorithm, input, weight, output, problem.stride,
-                                             problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine()};
-}
-
-dnnl::convolution_backward_data::primitive_desc input_grad_description(const Problem& problem,
-                                                                       const Sides& sides) {
-  const dnnl::convolution_backward_data::desc desc(
-      dnnl::algorithm::convolution_direct, asked(problem, problem.input, sides.input),
-      any(problem.weight), asked(problem, problem.output, sides.output), problem.stride,
-      problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, sides, nullptr)};
-}
-
-dnnl::convolution_backward_weights::primitive_desc weight_grad_description(const Problem& problem,
-                                                                           const Sides& sides) {
-  const dnnl::convolution_backward_weights::desc desc(
-      dnnl::algorithm::convolution_direct, asked(problem, problem.input, sides.input),
-      any(problem.weight), asked(problem, problem.output, sides.output), problem.stride,
-      problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, sides, nullptr)};
-}
-
 // Which images and which channels a piece is about.
 struct Piece {
   int64_t images, channels;
@@ -223,7 +61,7 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
   };
 
   template <typename Description>
-  ImagesToImages(const KernelUse& use, const Problem& problem, const Tensors& t,
+  ImagesToImages(const KernelUse& use, const ConvProblem& problem, const Tensors& t,
                  const Description& description)
       : pieces_(problem.pieces()),
         channel_pieces_(problem.channel_pieces),
@@ -241,7 +79,7 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
         to_(lying(t.to_dims, t.to), t.to_desc, Direction::from_primitive),
         primitive_(description),
         has_bias_(use.has_input(2)),
-        bias_(has_bias_ ? plain({t.to_dims[1]}) : memory::desc()) {}
+        bias_(has_bias_ ? plain_desc({t.to_dims[1]}) : memory::desc()) {}
 
   int64_t workspace_bytes() const override {
     return channel_pieces_ * weight_.bytes() + pieces_ * one_piece_bytes();
@@ -350,7 +188,7 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
 // From the images of both sides to the gradient of the weights.
 class WeightGrad : public StatefulKernel {
  public:
-  WeightGrad(const Problem& problem, const Sides& sides,
+  WeightGrad(const ConvProblem& problem, const ConvSides& sides,
              const dnnl::convolution_backward_weights::primitive_desc& description)
       : pieces_(problem.pieces()),
         channel_pieces_(problem.channel_pieces),
@@ -453,10 +291,10 @@ class WeightGrad : public StatefulKernel {
 
 std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
   const OneOmpThread one_thread;
-  const Sides sides{use.inputs[0], use.inputs[1], use.outputs[0]};
-  const Problem problem = problem_of(use, sides, Cut::output_channels, most_pieces);
-  const memory::desc bias = use.has_input(2) ? plain({problem.output[1]}) : memory::desc();
-  const auto description = describe_well(problem, [&](const Problem& with) {
+  const ConvSides sides{use.inputs[0], use.inputs[1], use.outputs[0]};
+  const ConvProblem problem = problem_of(use, sides, ConvCut::output_channels, most_pieces);
+  const memory::desc bias = use.has_input(2) ? plain_desc({problem.output[1]}) : memory::desc();
+  const auto description = describe_well(problem, [&](const ConvProblem& with) {
     return forward_description(with, sides, use.has_input(2) ? &bias : nullptr);
   });
   return std::make_unique<ImagesToImages>(
@@ -471,10 +309,10 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
 
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelUse& use) {
   const OneOmpThread one_thread;
-  const Sides sides{use.outputs[0], use.inputs[1], use.inputs[0]};
-  const Problem problem = problem_of(use, sides, Cut::input_channels, most_pieces);
+  const ConvSides sides{use.outputs[0], use.inputs[1], use.inputs[0]};
+  const ConvProblem problem = problem_of(use, sides, ConvCut::input_channels, most_pieces);
   const auto description = describe_well(
-      problem, [&](const Problem& with) { return input_grad_description(with, sides); });
+      problem, [&](const ConvProblem& with) { return input_grad_description(with, sides); });
   return std::make_unique<ImagesToImages>(
       use, problem,
       ImagesToImages::Tensors{sides.output, sides.weight, sides.input, problem.output,
@@ -494,11 +332,11 @@ int64_t weight_grad_pieces(const Shape& weight) {
 
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
   const OneOmpThread one_thread;
-  const Sides sides{use.inputs[1], use.outputs[0], use.inputs[0]};
-  const Problem problem = problem_of(use, sides, Cut::output_channels,
-                                     weight_grad_pieces(use.outputs[0].geometry.shape));
+  const ConvSides sides{use.inputs[1], use.outputs[0], use.inputs[0]};
+  const ConvProblem problem = problem_of(use, sides, ConvCut::output_channels,
+                                         weight_grad_pieces(use.outputs[0].geometry.shape));
   const auto description = describe_well(
-      problem, [&](const Problem& with) { return weight_grad_description(with, sides); });
+      problem, [&](const ConvProblem& with) { return weight_grad_description(with, sides); });
   return std::make_unique<WeightGrad>(problem, sides, description);
 }
 
@@ -550,7 +388,7 @@ ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const S
           channels_layout, true};
 }
 
-bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const Sides& sides) {
+bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const ConvSides& sides) {
   return wanted.good && sides.input.layout == wanted.input &&
          sides.weight.layout == wanted.weight && sides.output.layout == wanted.output &&
          any_use(use);
