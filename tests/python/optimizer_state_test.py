@@ -43,7 +43,7 @@ def assert_equal_tensors(ours, theirs):
         assert torch.equal(ours[name], theirs[name]), name
 
 
-@pytest.mark.spec("4.5 state_dict", "4.5 state_dict before compile", "4.5 names")
+@pytest.mark.spec("4.5 state_dict", "4.5 state_dict before compile", "4.5 names", "16 trap 8")
 @pytest.mark.parametrize("name", KINDS)
 def test_the_dictionary_has_the_programs_state(name):
     model = Recorded()

@@ -181,7 +181,7 @@ def test_gradients_are_clipped_together(name, max_norm):
     assert_same_weights(model, reference)
 
 
-@pytest.mark.spec("4.3 SGD separate", "4.3 Adam", "4.2 max_grad_norm")
+@pytest.mark.spec("4.3 SGD separate", "4.3 Adam", "4.2 max_grad_norm", "16 trap 3")
 @pytest.mark.parametrize("reduction", ["Mean", "Sum"])
 @pytest.mark.parametrize("max_norm", [None, 5.0])
 @pytest.mark.parametrize("name", ["SGD", "Adam"])

@@ -90,7 +90,7 @@ def test_one_cycle_cannot_change_the_constant_betas_of_pytorchs_adam():
         executor.setOptimizer(optimizer)
 
 
-@pytest.mark.spec("1.4 setOptimizer")
+@pytest.mark.spec("1.4 setOptimizer", "16 trap 7")
 def test_a_new_learning_rate_needs_setOptimizer():
     model, gradients = Recorded(), recorded_gradients(1)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=0.5)

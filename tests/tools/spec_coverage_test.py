@@ -26,8 +26,8 @@ def house(tmp_path):
     return write
 
 
-def test_the_projects_tests_name_rows_that_exist():
-    result = spec_coverage("--marks")
+def test_the_projects_tests_prove_every_row():
+    result = spec_coverage()
     assert result.stdout + result.stderr == ""
     assert result.returncode == 0
 
