@@ -1,6 +1,7 @@
 """Loading in another process: the same elements as without, and clear ends when it fails."""
 
 import collections
+import gc
 import os
 import signal
 import threading
@@ -323,11 +324,12 @@ def test_the_worker_goes_with_the_loader():
 
 
 def test_nothing_piles_up():
+    gc.collect()  # what other tests have left
     counts = []
     for _ in range(4):
         assert len(list(AsynchronousDataAccessor(datasets.Numbers(4), **FORK))) == 4
         counts.append(len(os.listdir("/proc/self/fd")))
-    assert counts[1] == counts[3]
+    assert counts[3] <= counts[1]
 
 
 def test_an_accessor_put_into_a_loader_is_used():
