@@ -12,8 +12,8 @@ struct Case {
   ConvParams params;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+std::vector<Case> cases() {
+  return {
       {{2, 3, 11}, {4, 3, 3}, {{2}, {1}, {1}, 1}},
       {{2, 3, 9, 8}, {5, 3, 3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},
       {{2, 6, 9, 8}, {4, 3, 3, 2}, {{2, 3}, {2, 0}, {2, 1}, 2}},
@@ -23,7 +23,6 @@ const std::vector<Case>& cases() {
       // Enough positions for the weight gradient to be summed in parts.
       {{2, 1, 60, 60}, {2, 1, 3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},
   };
-  return all;
 }
 
 Shape places_of(const Case& c) {
