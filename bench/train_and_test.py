@@ -15,6 +15,7 @@ from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCH = 64
+LEARNING_RATE = 0.02
 
 
 class Residual(nn.Module):
@@ -60,22 +61,23 @@ def images_and_labels(train):
 
 
 def eager_training(model):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
 
     def step(data, labels):
         optimizer.zero_grad()
         model(data, labels)[1].backward()
         optimizer.step()
 
-    return step
+    return step, optimizer, lambda: None
 
 
 def our_training(model):
     import poptorch
 
     options = poptorch.Options().showCompilationProgressBar(False)
-    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return poptorch.trainingModel(model, options, optimizer)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    training = poptorch.trainingModel(model, options, optimizer)
+    return training, optimizer, lambda: training.setOptimizer(optimizer)
 
 
 def main():
@@ -83,9 +85,12 @@ def main():
     torch.manual_seed(seed)
     model = {"cnn": ClassificationModel, "resnet": resnet}[network]().train()
     order = torch.randperm(60000)[: count // BATCH * BATCH].split(BATCH)
-    training = {"ours": our_training, "eager": eager_training}[side](model)
+    training, optimizer, changed = {"ours": our_training, "eager": eager_training}[side](model)
     images, labels = images_and_labels(True)
-    for batch in order:
+    for i, batch in enumerate(order):
+        # Down to zero: at a constant rate the accuracy after the last step is a matter of luck.
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - i / len(order))
+        changed()
         training(images[batch], labels[batch])
     if side == "ours":
         training.copyWeightsToHost()
