@@ -1,14 +1,16 @@
 #include "tessera/api/graph_export.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <unordered_map>
 
 #include "tessera/api/tensor_names.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/replace_file.h"
 #include "tessera/ir/text.h"
 
 namespace tessera {
@@ -138,12 +140,11 @@ void export_graph(const Graph& graph) {
   std::error_code failure;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, failure);
-  std::ofstream file(path, std::ios::trunc);
-  file << (std::filesystem::path(path).extension() == ".dot" ? graph_dot(graph) : print(graph));
-  file.close();
-  check(!file.fail(),
-        "POPTORCH_EXPORT_PROTO_FILE: the graph cannot be written to '{}'; is the folder writable?",
-        path);
+  const bool dot = std::filesystem::path(path).extension() == ".dot";
+  check(replace_file(path, dot ? graph_dot(graph) : print(graph)),
+        "POPTORCH_EXPORT_PROTO_FILE: the graph cannot be written to '{}': {}; is the folder "
+        "writable, and is there space?",
+        path, std::strerror(errno));
   log(LogLevel::info, "wrote the graph of '{}' to {}", graph.name, path);
 }
 

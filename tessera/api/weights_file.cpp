@@ -2,36 +2,23 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/serialization/pickle.h>
-#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/replace_file.h"
 #include "tessera/torch/convert.h"
 
 namespace tessera {
 namespace {
 
 void write_file(const std::vector<char>& bytes, const std::filesystem::path& path) {
-  std::filesystem::path temporary = path;
-  temporary += fmt::format(".{}.part", getpid());
-  bool written = false;
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.flush();
-    written = file.good();
-  }
-  std::error_code error;
-  if (written) std::filesystem::rename(temporary, path, error);
-  if (!written || error) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    fail(ErrorKind::runtime,
-         "the weights could not be written to '{}'; does the folder exist, and is there space?",
-         path.string());
-  }
+  check(replace_file(path, {bytes.data(), bytes.size()}), ErrorKind::runtime,
+        "the weights could not be written to '{}': {}; does the folder exist, and is there space?",
+        path.string(), std::strerror(errno));
 }
 
 std::map<std::string, at::Tensor> read_file(const std::filesystem::path& path) {

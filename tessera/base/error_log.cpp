@@ -1,13 +1,11 @@
 #include "tessera/base/error_log.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
+
+#include "tessera/base/replace_file.h"
 
 namespace tessera {
 namespace {
@@ -23,28 +21,6 @@ struct Folder {
 Folder& folder() {
   static auto* instance = new Folder;  // errors may come while the process ends
   return *instance;
-}
-
-bool write_whole(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0) return false;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
-// Written beside the place and moved there, so that nobody reads half a file and no link that lies
-// there is followed.
-bool replace_file(const std::string& path, const std::string& text) {
-  std::string scratch = path + ".XXXXXX";
-  const int file = mkstemp(scratch.data());
-  if (file < 0) return false;
-  bool ok = write_whole(file, text) && fchmod(file, 0644) == 0;
-  ok = close(file) == 0 && ok;
-  ok = ok && std::rename(scratch.c_str(), path.c_str()) == 0;
-  if (!ok) unlink(scratch.c_str());
-  return ok;
 }
 
 std::string first_lines(const std::string& text, int64_t count) {

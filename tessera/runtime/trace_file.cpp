@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/replace_file.h"
 
 namespace tessera {
 namespace {
@@ -48,16 +48,8 @@ TraceFile::~TraceFile() {
 }
 
 void write_trace(const std::string& path, const cpu::Timeline& timeline) {
-  const std::string unfinished = path + ".part";
-  std::ofstream file(unfinished, std::ios::binary);
-  file << timeline.to_json() << std::flush;
-  const bool written = file.good();
-  file.close();
-  const bool moved = written && std::rename(unfinished.c_str(), path.c_str()) == 0;
-  const int reason = errno;
-  if (!moved) std::remove(unfinished.c_str());
-  check(moved, ErrorKind::value, "cannot write the timeline to '{}': {}", path,
-        std::strerror(reason));
+  check(replace_file(path, timeline.to_json()), ErrorKind::value,
+        "cannot write the timeline to '{}': {}", path, std::strerror(errno));
 }
 
 }  // namespace tessera
