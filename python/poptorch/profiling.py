@@ -12,6 +12,7 @@ loaders trace themselves; programs add what they want to see:
 """
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -63,7 +64,15 @@ class _Timeline:
             if self._file is None:
                 return
             written = f"{',' if self._end else '['}\n{text}\n]".encode()
-            os.pwrite(self._file, written, self._end)
+            try:
+                if os.pwrite(self._file, written, self._end) < len(written):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError as error:  # a full disk must not end the program that is looked at
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, self._end)
+                    os.pwrite(self._file, b"\n]" if self._end else b"", self._end)
+                self._give_up(error)
+                return
             self._end += len(written) - 2  # the next event takes the place of the end
 
     def _open(self) -> None:
@@ -74,8 +83,11 @@ class _Timeline:
             os.makedirs(self._folder, exist_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            self._file = None
-            logger.warning("the timeline of PVTI_OPTIONS cannot be written: %s", error)
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._file = None
+        logger.warning("the timeline of PVTI_OPTIONS cannot be written: %s", error)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()

@@ -226,6 +226,15 @@ def test_workers_write_files_of_their_own(tmp_path):
 
 
 @pytest.mark.spec("7 PVTI_OPTIONS")
+def test_a_full_disk_ends_the_trace_and_not_the_program(tmp_path):
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+    result = run_traced(tmp_path, '{"enable":"true"}', limit + TRACED)
+    assert result.stderr.count("the timeline of PVTI_OPTIONS cannot be written") == 1
+    (file,) = tmp_path.glob("poptorch_*.trace.json")
+    assert json.loads(file.read_text())
+
+
+@pytest.mark.spec("7 PVTI_OPTIONS")
 def test_wrong_options_of_the_trace_are_said(tmp_path):
     result = run_traced(tmp_path, "enable")
     assert "[warning] PVTI_OPTIONS is no JSON object" in result.stderr
