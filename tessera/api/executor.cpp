@@ -26,15 +26,11 @@
 namespace tessera {
 namespace {
 
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
 RngState initial_rng(const Options& options) {
   if (options.random_seed()) return {static_cast<uint64_t>(*options.random_seed()), 0};
   std::random_device device;
-  return {((uint64_t{device()} << 32) | device()) >> 1,
-          0};  // as a seed of the user's: not negative
+  const uint64_t seed = (uint64_t{device()} << 32) | device();
+  return {seed >> 1, 0};  // not negative, as a seed of the user's
 }
 
 Optimizer default_optimizer(const ModelAccess& model) {
@@ -182,11 +178,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   CompileOptions compile_options;
   compile_options.precise = options_.precise_results();
   compile_options.autotune = options_.autotuned();
-  if (options_.Precision().floating_point_exceptions()) {
-    // Each operator on its own, so that the one that raised it can be named.
-    compile_options.disabled_passes = {"fuse_losses", "fuse_elementwise", "fuse_updates",
-                                       "fuse_epilogues", "recompute"};
-  }
+  compile_options.keep_operators = options_.Precision().floating_point_exceptions();
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };
   auto executable = tessera::compile(std::move(captured.graph), compile_options);

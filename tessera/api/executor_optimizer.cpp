@@ -11,13 +11,6 @@
 #include "tessera/torch/dispatch.h"
 
 namespace tessera {
-namespace {
-
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-}  // namespace
 
 // The optimiser's part of the step: which captured parameter is in which group.
 void Executor::add_update(Capture& captured) {

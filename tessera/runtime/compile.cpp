@@ -91,6 +91,7 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   const bool precise = options.precise ? *options.precise : precise_by_environment();
   const bool autotune = options.autotune ? *options.autotune : autotune_by_environment();
   cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes,
+                                      .keep_operators = options.keep_operators,
                                       .precise = precise,
                                       .autotune = autotune,
                                       .tuned = options.tuned_kernels});

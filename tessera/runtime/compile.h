@@ -15,6 +15,7 @@ namespace tessera {
 
 struct CompileOptions {
   std::vector<std::string> disabled_passes;  // by name; to find one that changes numbers
+  bool keep_operators = false;  // each is a call of its own, by which an error can name it
   // No algorithm that rounds more than the plain one. Unset: as TESSERA_PRECISION says, else false.
   std::optional<bool> precise = {};
   // Time kernels where several apply, instead of following a fixed rule. Unset: where

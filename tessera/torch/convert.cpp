@@ -55,6 +55,10 @@ Geometry geometry_of(const at::Tensor& tensor) {
   return {tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset()};
 }
 
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
 TensorType type_of(const at::Tensor& tensor) {
   return {dtype_of(tensor.scalar_type()), shape_of(tensor)};
 }

@@ -3,6 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <span>
+
 #include "tessera/base/geometry.h"
 
 namespace tessera {
@@ -14,6 +17,7 @@ at::ScalarType scalar_type_of(DType dtype);
 
 Shape shape_of(const at::Tensor& tensor);
 Geometry geometry_of(const at::Tensor& tensor);
+std::span<std::byte> bytes_of(const at::Tensor& tensor);  // of a contiguous one
 TensorType type_of(const at::Tensor& tensor);  // with PyTorch's own element type, not narrowed
 
 }  // namespace tessera

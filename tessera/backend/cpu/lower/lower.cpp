@@ -26,6 +26,7 @@ bool enabled(const LowerOptions& options, std::string_view rewrite) {
 
 // The graph as this CPU likes it; the device-neutral one stays as it is.
 Graph rewritten(Graph graph, const LowerOptions& options) {
+  if (options.keep_operators) return graph;
   // Norms first: what they are made of is then fused with what stands around them.
   if (enabled(options, "split_norms")) graph = split_norms(graph);
   if (enabled(options, fuse_losses_name)) graph = fuse_losses(graph);
