@@ -168,10 +168,9 @@ void add_entries(const OpDef& row, std::vector<KernelEntry>& to, std::index_sequ
 }  // namespace
 
 bool pays(Tails tails, const KernelUse& use) {
-  // What the tiles of a product do in registers costs nothing.
-  const bool in_tiles = contraction_of(use).name == "matmul";
+  if (tails == Tails::in_registers) return true;
   const int64_t size = bytes({DType::f32, use.outputs[0].geometry.shape});
-  return may_go_on(tails, use) && (in_tiles || size >= least_bytes_of_boxes);
+  return may_go_on(tails, use) && size >= least_bytes_of_boxes;
 }
 
 std::span<const KernelEntry> contraction_map_entries() {

@@ -49,6 +49,21 @@ struct Piece {
   int64_t images, channels;
 };
 
+// What a convolution keeps from run to run: conversions of its weights, and a `Run` for each piece.
+template <typename Run>
+struct ConvState : KernelState {
+  template <typename Kernel>
+  ConvState(const Kernel& kernel, const OnednnLayout& weight, int64_t channel_pieces,
+            int64_t count) {
+    for (int64_t part = 0; part < channel_pieces; ++part) weights.emplace_back(weight);
+    pieces.reserve(static_cast<size_t>(count));
+    for (int64_t piece = 0; piece < count; ++piece) pieces.emplace_back(kernel);
+  }
+
+  std::vector<OnednnConversion> weights;
+  std::vector<Run> pieces;
+};
+
 // From images and weights to images: the convolution itself, and the gradient by its input.
 class ImagesToImages : public StatefulKernel, public TailedKernel {
  public:
@@ -86,11 +101,7 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
   }
 
   std::unique_ptr<KernelState> make_state() const override {
-    auto state = std::make_unique<State>();
-    for (int64_t part = 0; part < channel_pieces_; ++part) state->weights.emplace_back(weight_);
-    state->pieces.reserve(static_cast<size_t>(pieces_));
-    for (int64_t piece = 0; piece < pieces_; ++piece) state->pieces.emplace_back(*this);
-    return state;
+    return std::make_unique<State>(*this, weight_, channel_pieces_, pieces_);
   }
 
   void run(KernelState& state, const KernelCall& call,
@@ -148,10 +159,7 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
     OnednnConversion from, to;
     OnednnRun primitive;
   };
-  struct State : KernelState {
-    std::vector<OnednnConversion> weights;
-    std::vector<PieceRun> pieces;
-  };
+  using State = ConvState<PieceRun>;
 
   OnednnRun primitive_run() const {
     const OnednnRun::Argument from{from_argument_, from_.wanted()},
@@ -208,11 +216,7 @@ class WeightGrad : public StatefulKernel {
   }
 
   std::unique_ptr<KernelState> make_state() const override {
-    auto state = std::make_unique<State>();
-    for (int64_t part = 0; part < channel_pieces_; ++part) state->weights.emplace_back(weight_);
-    state->pieces.reserve(static_cast<size_t>(pieces_));
-    for (int64_t piece = 0; piece < pieces_; ++piece) state->pieces.emplace_back(*this);
-    return state;
+    return std::make_unique<State>(*this, weight_, channel_pieces_, pieces_);
   }
 
   // The first images write where the sum will be, the others into room of their own.
@@ -261,10 +265,7 @@ class WeightGrad : public StatefulKernel {
     OnednnConversion grad, input;
     OnednnRun primitive;
   };
-  struct State : KernelState {
-    std::vector<OnednnConversion> weights;
-    std::vector<PieceRun> pieces;
-  };
+  using State = ConvState<PieceRun>;
 
   int64_t one_piece_bytes() const {
     return aligned_bytes(weight_.wanted()) + grad_.bytes() + input_.bytes() +

@@ -11,7 +11,7 @@ constexpr KernelEntry linear{.op = "matmul_map",
                              .name = "packed_linear",
                              .applies = packed_linear_applies,
                              .prepare = prepare_packed_linear,
-                             .tails = Tails::any};
+                             .tails = Tails::in_registers};
 
 }  // namespace
 }  // namespace tessera::cpu

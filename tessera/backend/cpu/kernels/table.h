@@ -34,8 +34,8 @@ struct KernelUse {
 };
 
 // Element-wise steps that a kernel does with its result while it lies in the cache: none, those
-// that read nothing else of the result's size, or any.
-enum class Tails : uint8_t { none, narrow, any };
+// that read nothing else of the result's size, or any. In registers they cost nothing at all.
+enum class Tails : uint8_t { none, narrow, any, in_registers };
 
 struct KernelEntry {
   std::string_view op, name;
@@ -47,7 +47,8 @@ struct KernelEntry {
   std::vector<Layout> (*wants)(const KernelUse&) = nullptr;
   // Has no wish of its own, but applies in other layouts when its neighbours have them.
   bool follows = false;
-  // What pays to be done with boxes of its result; unless nothing, its kernels are TailedKernels.
+  // What pays to be done with its result. With boxes of it, its kernels are TailedKernels; what is
+  // done in registers is its own matter.
   Tails tails = Tails::none;
 };
 
