@@ -19,26 +19,48 @@ namespace tessera::cpu {
 
 namespace {
 
-bool enabled(const LowerOptions& options, std::string_view rewrite) {
-  return std::find(options.disabled.begin(), options.disabled.end(), rewrite) ==
-         options.disabled.end();
+struct Rewrite {
+  std::string_view name;
+  Graph (*run)(const Graph&, const LowerOptions&);
+};
+
+template <Graph (*run)(const Graph&)>
+Graph plainly(const Graph& graph, const LowerOptions&) {
+  return run(graph);
 }
+
+constexpr Rewrite rewrites[] = {
+    // Norms first: what they are made of is then fused with what stands around them.
+    {"split_norms", plainly<split_norms>},
+    {fuse_losses_name, plainly<fuse_losses>},
+    {fuse_elementwise_name, plainly<fuse_elementwise>},
+    {fuse_updates_name, plainly<fuse_updates>},
+    {fuse_epilogues_name,
+     [](const Graph& graph, const LowerOptions& options) {
+       return fuse_epilogues(graph, options.precise);
+     }},
+    // After fusion: what is made again is then one pass.
+    {recompute_name, plainly<recompute_cheap_values>},
+};
 
 // The graph as this CPU likes it; the device-neutral one stays as it is.
 Graph rewritten(Graph graph, const LowerOptions& options) {
   if (options.keep_operators) return graph;
-  // Norms first: what they are made of is then fused with what stands around them.
-  if (enabled(options, "split_norms")) graph = split_norms(graph);
-  if (enabled(options, fuse_losses_name)) graph = fuse_losses(graph);
-  if (enabled(options, fuse_elementwise_name)) graph = fuse_elementwise(graph);
-  if (enabled(options, fuse_updates_name)) graph = fuse_updates(graph);
-  if (enabled(options, fuse_epilogues_name)) graph = fuse_epilogues(graph, options.precise);
-  // After fusion: what is made again is then one pass.
-  if (enabled(options, recompute_name)) graph = recompute_cheap_values(graph);
+  const auto& disabled = options.disabled;
+  for (const Rewrite& rewrite : rewrites) {
+    if (std::find(disabled.begin(), disabled.end(), rewrite.name) != disabled.end()) continue;
+    graph = rewrite.run(graph, options);
+  }
   return graph;
 }
 
 }  // namespace
+
+std::vector<std::string_view> rewrite_names() {
+  std::vector<std::string_view> names;
+  for (const Rewrite& rewrite : rewrites) names.push_back(rewrite.name);
+  return names;
+}
 
 Plan lower(const Graph& step, const LowerOptions& options) {
   const Graph graph = rewritten(step, options);

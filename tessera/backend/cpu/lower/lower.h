@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/backend/cpu/kernels/tuner.h"
@@ -17,6 +18,9 @@ struct LowerOptions {
   bool autotune = false;              // time kernels where several apply
   TunedKernels tuned = {};            // what an earlier compilation chose so, to be repeated
 };
+
+// Those that LowerOptions::disabled can turn off, in the order in which they run.
+std::vector<std::string_view> rewrite_names();
 
 Plan lower(const Graph& graph, const LowerOptions& options = {});
 

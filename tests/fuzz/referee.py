@@ -1,0 +1,372 @@
+"""Runs a network by us and by PyTorch in float64, and judges whether we are as near as we can be.
+
+How near that is, float64 says itself: it is run again with each operator's result moved by as much
+as float32 rounds. A network whose results jump when they are moved (a maximum between equals, a
+division by nearly nothing) may thereby be as far off with us; one that is well behaved may not.
+"""
+
+import dataclasses
+import math
+import os
+import re
+import warnings
+from contextlib import contextmanager, nullcontext
+
+import poptorch
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from network import flat, returned_names
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROUNDING = 1.2e-7  # of a float32, relative
+FACTOR = 10  # kernels add up in other orders, and fast ones round more
+FLOOR = 3e-6  # of the largest element, that is always allowed
+
+# Their results are elements of their operands: nothing is rounded, and equals must stay equal.
+EXACT = re.compile(
+    r"aten::(clone|copy_|cat|stack|relu_?|max_pool|max|min|amax|amin|maximum|minimum|sort|topk"
+    r"|index|gather|where|masked_fill|fill|zero|ones|full|neg|abs|sign|repeat|flip|roll|pad"
+    r"|constant_pad|reflection|replication|floor|ceil|round|trunc|clamp|threshold|slice_backward"
+    r"|select_backward|scatter_?\.|take|tril|triu|unfold$|arange|detach|_to_copy|lift_fresh|new_"
+    r"|empty|embedding$)"
+)
+
+
+class Moved(TorchDispatchMode):
+    """Moves what every operator computes, forward and backward, by a little."""
+
+    def __init__(self, amount, seed):
+        super().__init__()
+        self.amount = amount
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        schema = function._schema
+        if EXACT.match(schema.name) or any(
+            r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
+        ):
+            return result
+        for t in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(t, torch.Tensor) and t.dtype == torch.float64:
+                self.move(t)
+        return result
+
+    def move(self, t):
+        noise = torch.rand(t.shape, dtype=t.dtype, generator=self.generator)
+        with torch.no_grad():
+            t.mul_(noise.sub_(0.5).mul_(2 * self.amount).add_(1))
+            t.copy_(t.float())  # what is too large or too small for a float32 is so here
+
+
+@dataclasses.dataclass
+class Run:
+    """What can be seen of a run, by name."""
+
+    values: dict = dataclasses.field(default_factory=dict)
+    weights_before: dict = dataclasses.field(default_factory=dict)
+
+
+class Illegal(Exception):
+    """PyTorch itself does not run the network."""
+
+
+@contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def environment(changes):
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def made(network):
+    """A new module and the inputs of all calls, the same each time."""
+    scope = {"poptorch": poptorch, "torch": torch, "nn": nn, "F": F, "__name__": "fuzz"}
+    torch.manual_seed(network.seed)
+    exec(network.source(), scope)
+    model = scope["Network"]().train(network.settings.train_mode)
+    batches = []
+    for _ in range(network.settings.calls):
+        for line in network.batch():
+            exec(line, scope)
+        batches.append([scope[i.name] for i in network.inputs])
+    return model, batches
+
+
+def lamb(parameters, state, numbers):
+    """One step of LAMB, by its formula."""
+    lr, decay = numbers["lr"], numbers.get("weight_decay", 0.01)
+    (b1, b2), eps = numbers.get("betas", (0.9, 0.999)), numbers.get("eps", 1e-8)
+    state["step"] = t = state.get("step", 0) + 1
+    for p in parameters:
+        if p.grad is None:
+            continue
+        m, v = state.get(p, (torch.zeros_like(p), torch.zeros_like(p)))
+        m, v = b1 * m + (1 - b1) * p.grad, b2 * v + (1 - b2) * p.grad**2
+        state[p] = (m, v)
+        right = numbers.get("bias_correction", True)
+        c1, c2 = (1 - b1**t, 1 - b2**t) if right else (1, 1)
+        way = (m / c1) / ((v / c2).sqrt() + eps) + decay * p
+        norm, length = p.norm(), way.norm()
+        trust = norm / length if norm > 0 and length > 0 else 1.0
+        p.sub_(lr * trust * way)
+
+
+def stepper(network, parameters):
+    """A function that applies gradients, as the network's optimiser would."""
+    name = network.settings.optimizer.rsplit(".", 1)[1]
+    numbers, state = dict(network.settings.numbers), {}
+    if name == "LAMB":
+        return lambda: lamb(parameters, state, numbers)
+    return getattr(torch.optim, name)(parameters, **numbers, foreach=False).step
+
+
+def exact(network, moving=None):
+    """The network by PyTorch in float64; `moving` moves what it computes."""
+    s = network.settings
+    model, batches = made(network)
+    model = model.double()
+    run = Run(weights_before={n: p.detach().clone() for n, p in model.named_parameters()})
+    parameters = list(model.parameters())
+    update = stepper(network, parameters) if s.training and parameters else None
+    names = returned_names(network.returned)
+    with default_dtype(torch.float64), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for call, batch in enumerate(batches):
+            batch = [t.double() if t.is_floating_point() else t.clone() for t in batch]
+            pieces = [t.chunk(s.factor()) if s.factor() > 1 else (t,) for t in batch]
+            results = []
+            for i in range(s.iterations):
+                for p in parameters:
+                    p.grad = None
+                for k in range(s.accumulation):
+                    piece = [t[i * s.accumulation + k] for t in pieces]
+                    results.append(micro_batch(network, model, piece, names, moving))
+                if update:
+                    finish_step(network, parameters, update)
+            for name, value in gathered(network, results).items():
+                run.values[f"output {name} of call {call}"] = value
+            for given, t in zip(network.inputs, batch):
+                run.values[f"input {given.name} after call {call}"] = t
+    for name, p in model.named_parameters():
+        run.values[f"parameter {name}"] = p.detach().clone()
+    for name, b in model.named_buffers():
+        run.values[f"buffer {name}"] = b.detach().clone()
+    return run
+
+
+def micro_batch(network, model, piece, names, moving):
+    try:
+        with moving or nullcontext():
+            if network.settings.training:
+                results = flat(model(*piece))
+                kept = [t.detach().clone() for t in results]
+                loss = results[names.index(network.loss)]
+                torch.autograd.backward([loss], [torch.ones_like(loss)])
+            else:
+                with torch.no_grad():
+                    kept = [t.detach().clone() for t in flat(model(*piece))]
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError) as error:
+        raise Illegal(str(error)) from error
+    return dict(enumerate(kept))
+
+
+def finish_step(network, parameters, update):
+    if network.settings.reduction == "Mean":
+        for p in parameters:
+            if p.grad is not None:
+                p.grad /= network.settings.accumulation
+    with torch.no_grad():
+        update()
+
+
+def gathered(network, results):
+    """The outputs of a call's micro-batches, as the output mode says."""
+    s = network.settings
+    names = returned_names(network.returned)
+    mode = s.output_mode or ("Final" if s.training else "All")
+    answer = {}
+    for k, name in enumerate(names):
+        parts = [r[k] for r in results]
+        if mode == "Final" or len(parts) == 1:
+            whole = parts[-1]
+        elif mode == "Sum":
+            whole = torch.stack(parts).sum(0)
+        else:
+            whole = torch.cat([p.reshape(1) if p.dim() == 0 else p for p in parts])
+        answer[f"{k} ({name})"] = whole
+    return answer
+
+
+def options_of(network):
+    s = network.settings
+    options = poptorch.Options().showCompilationProgressBar(False)
+    options.deviceIterations(s.iterations)
+    if s.training:
+        options.Training.gradientAccumulation(s.accumulation)
+        options.Training.accumulationAndReplicationReductionType(
+            getattr(poptorch.ReductionType, s.reduction)
+        )
+    if s.output_mode:
+        options.outputMode(getattr(poptorch.OutputMode, s.output_mode))
+    return options
+
+
+def ours(network, variables=None):
+    """The network by us, in an environment with these variables."""
+    s = network.settings
+    variables = {"TESSERA_PRECISION": "precise" if s.precise else "fast", **(variables or {})}
+    with environment(variables), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, batches = made(network)
+        run = Run()
+        if s.training:
+            module = {"torch": torch.optim, "poptorch": poptorch.optim}[s.optimizer.split(".")[0]]
+            optimizer = getattr(module, s.optimizer.rsplit(".", 1)[1])(
+                model.parameters(), **dict(s.numbers)
+            )
+            executor = poptorch.trainingModel(model, options_of(network), optimizer)
+        else:
+            executor = poptorch.inferenceModel(model, options_of(network))
+        names = returned_names(network.returned)
+        for call, batch in enumerate(batches):
+            for k, (name, t) in enumerate(zip(names, flat(executor(*batch)))):
+                run.values[f"output {k} ({name}) of call {call}"] = t.clone()
+            for given, t in zip(network.inputs, batch):
+                run.values[f"input {given.name} after call {call}"] = t.clone()
+        executor.copyWeightsToHost()
+        for name, p in model.named_parameters():
+            run.values[f"parameter {name}"] = p.detach().clone()
+        for name, b in model.named_buffers():
+            run.values[f"buffer {name}"] = b.detach().clone()
+        executor.destroy()
+    return run
+
+
+def type_in_float32(t):
+    """Programs have no float64 and no int64."""
+    return {torch.float64: torch.float32, torch.int64: torch.int32}.get(t.dtype, t.dtype)
+
+
+def differing(name, ours_value, expected, allowed):
+    """A sentence about how ours is wrong, or None."""
+    if ours_value is None:
+        return f"{name} is missing"
+    if ours_value.shape != expected.shape:
+        return f"{name} has shape {tuple(ours_value.shape)}, not {tuple(expected.shape)}"
+    if type_in_float32(ours_value) != type_in_float32(expected) or ours_value.dtype == torch.double:
+        return f"{name} is {ours_value.dtype}, not {type_in_float32(expected)}"
+    if expected.numel() == 0 or allowed is None:
+        return None
+    a, b = ours_value.double(), expected.double()
+    finite = torch.isfinite(b)
+    if not bool(torch.isfinite(a)[finite].all()):
+        return f"{name} has elements that are not finite"
+    if not bool(finite.any()):
+        return None
+    error = ((a - b)[finite]).abs().max().item()
+    if error <= allowed:
+        return None
+    size = b[finite].abs().max().item()
+    return f"{name} is off by {error:.3g} where {allowed:.3g} is allowed; its size is {size:.3g}"
+
+
+def distance(a, b):
+    """The largest difference; infinite where one is not finite or of another form."""
+    if a.shape != b.shape or a.numel() == 0:
+        return math.inf if a.shape != b.shape else 0.0
+    difference = (a.double() - b.double()).abs().max().item()
+    return difference if math.isfinite(difference) else math.inf
+
+
+class Judge:
+    """What is right for one network, and how much may differ from it."""
+
+    def __init__(self, network):
+        self.network = network
+        self.expected = exact(network)
+        self.distances = {name: 0.0 for name in self.expected.values}
+        self.wide = {name: 0.0 for name in self.expected.values}
+        self.move(2, ROUNDING, self.distances)
+
+    def move(self, times, amount, distances, seed=0):
+        for k in range(times):
+            moved = exact(self.network, Moved(amount, 1000 * seed + k)).values
+            for name, value in self.expected.values.items():
+                distances[name] = max(distances[name], distance(moved[name], value))
+
+    def widen(self):
+        """Looks harder for jumps, before a verdict."""
+        self.move(8, ROUNDING, self.distances, seed=1)
+        for k, amount in enumerate([5e-7, 2e-6, 8e-6]):
+            self.move(8, amount, self.wide, seed=2 + k)
+
+    def allowed(self, name):
+        """None where anything may come."""
+        t = self.expected.values[name]
+        if not bool(torch.isfinite(t.double()).all()):
+            return None
+        size = t.double().abs().max().item() if t.numel() else 0.0
+        moved = max(FACTOR * self.distances[name], 2 * self.wide[name])
+        if not math.isfinite(moved) or size > 1e30:
+            return None
+        if not t.is_floating_point():
+            return moved
+        rounds = self.network.settings.calls * self.network.settings.iterations
+        before = self.expected.weights_before.get(name[len("parameter ") :])
+        if before is None:
+            return moved + FLOOR * size + 1e-30
+        change = (t - before).abs().max().item()
+        start = before.abs().max().item()
+        return moved + rounds * (2e-7 * max(size, start) + 2 * FLOOR * change) + 1e-30
+
+    def verdicts(self, run):
+        found = [
+            differing(name, run.values.get(name), value, self.allowed(name))
+            for name, value in self.expected.values.items()
+        ]
+        found = [sentence for sentence in found if sentence]
+        extra = set(run.values) - set(self.expected.values)
+        return found + [f"{name} is too many" for name in sorted(extra)]
+
+    def judge(self, run):
+        """Sentences about what is wrong with a run."""
+        found = self.verdicts(run)
+        if found and not any(self.wide.values()):
+            self.widen()
+            found = self.verdicts(run)
+        return found
+
+
+def same_bits(first, second):
+    """Sentences about what differs at all between two runs."""
+    wrong = []
+    for name, value in first.values.items():
+        other = second.values.get(name)
+        if other is None or not torch.equal(nothing_special(value), nothing_special(other)):
+            wrong.append(f"{name} depends on the number of threads")
+    return wrong
+
+
+def nothing_special(t):
+    return torch.nan_to_num(t) if t.is_floating_point() else t
+
+
+__all__ = ["Illegal", "Judge", "Moved", "Run", "exact", "made", "ours", "same_bits"]
