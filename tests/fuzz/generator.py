@@ -190,7 +190,7 @@ def first_inputs(g):
 def generate(seed):
     """The network of a seed; None where nothing came of it."""
     import operators  # noqa: F401
-    import layers  # noqa: F401
+    import layers
     import endings
     import inplace  # noqa: F401
 
@@ -198,6 +198,8 @@ def generate(seed):
         warnings.simplefilter("ignore")
         g = Generator(seed)
         first_inputs(g)
+        if g.of_images:
+            layers.convolution(g)
         g.grow(g.pick([1, 2, 3, 4, 5, 6, 8, 10, 14]))
         return endings.finish(g)
 
