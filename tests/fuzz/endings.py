@@ -15,7 +15,7 @@ ALIKE = [
     "F.kl_div(F.logsigmoid({x}), {y}.sigmoid(){r})",
     "F.poisson_nll_loss({x}.clamp(-3, 3), {y}.abs(){r})",
     "F.hinge_embedding_loss({x}, torch.sign({y}){r})",
-    "F.soft_margin_loss({x}, torch.sign({y}){r})",
+    "F.soft_margin_loss({x}.tanh() * 3, torch.sign({y}){r})",
     "F.margin_ranking_loss({x}, {y}, torch.sign({y}){r})",
 ]
 
@@ -135,6 +135,7 @@ def returned(g, loss):
     return structure(g, names)
 
 
+# With a small eps they divide what rounding leaves of a gradient by itself.
 OPTIMIZERS = [
     ("SGD", {"lr": 1.0}),
     ("SGD", {"lr": 0.5}),
@@ -144,14 +145,14 @@ OPTIMIZERS = [
     ("SGD", {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.1}),
     ("SGD", {"lr": 0.2, "momentum": 0.9, "dampening": 0.1}),
     ("SGD", {"lr": 0.2, "momentum": 0.9, "nesterov": True}),
-    ("Adam", {"lr": 0.05}),
+    ("Adam", {"lr": 0.05, "eps": 1e-4}),
     ("Adam", {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.1}),
-    ("AdamW", {"lr": 0.05}),
+    ("AdamW", {"lr": 0.05, "eps": 1e-4}),
     ("AdamW", {"lr": 0.05, "weight_decay": 0.5, "eps": 1e-2}),
-    ("RMSprop", {"lr": 0.01}),
+    ("RMSprop", {"lr": 0.01, "eps": 1e-3}),
     ("RMSprop", {"lr": 0.01, "momentum": 0.9, "eps": 1e-2}),
     ("RMSprop", {"lr": 0.01, "centered": True, "weight_decay": 0.1, "eps": 1e-2}),
-    ("LAMB", {"lr": 0.05}),
+    ("LAMB", {"lr": 0.05, "eps": 1e-3}),
     ("LAMB", {"lr": 0.05, "weight_decay": 0.1, "eps": 1e-2}),
     ("LAMB", {"lr": 0.05, "bias_correction": False, "eps": 1e-2}),
 ]

@@ -375,7 +375,7 @@ def indexed(g):
     dim = g.pick(range(len(shape)))
     size, before = shape[dim], ":, " * dim
     some = [g.pick(range(size)) for _ in range(g.pick([1, 2, 3, 5]))]
-    whole = f"{x}.argsort({dim})"
+    whole = f"{x}.sort(stable=True, dim={dim}).indices"
     forms = [
         f"{x}.index_select({dim}, torch.tensor({some}))",
         f"{x}[{before}torch.tensor({some})]",
