@@ -41,10 +41,10 @@ Graph rewritten(Graph graph, const LowerOptions& options) {
 }  // namespace
 
 Plan lower(const Graph& step, const LowerOptions& options) {
-  const Graph graph = rewritten(step, options);
+  const auto graph = std::make_shared<const Graph>(rewritten(step, options));
 
   // Views cost nothing from here on: they are geometries over blocks of memory.
-  Draft draft = resolve_aliases(graph, schedule(graph));
+  Draft draft = resolve_aliases(graph, schedule(*graph));
   draft.precise = options.precise;
 
   // Layouts before reuse of memory: a result can only take the place of what lies as it does.
