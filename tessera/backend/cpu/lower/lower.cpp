@@ -14,6 +14,7 @@
 #include "tessera/backend/cpu/lower/split_norms.h"
 #include "tessera/backend/cpu/lower/states.h"
 #include "tessera/backend/cpu/lower/write_plan.h"
+#include "tessera/backend/cpu/verify_plan.h"
 
 namespace tessera::cpu {
 
@@ -59,6 +60,7 @@ Plan lower(const Graph& step, const LowerOptions& options) {
   const std::vector<KernelChoice> kernels = choose_kernels(draft, tuner);
   Plan plan = write_plan(draft, kernels);
   plan.tuned = tuner.choices();
+  verify(plan);
   return plan;
 }
 
