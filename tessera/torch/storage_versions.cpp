@@ -1,5 +1,9 @@
 #include "tessera/torch/storage_versions.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "tessera/base/error.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/fake_storage.h"
@@ -14,6 +18,36 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 bool fills_storage(const at::Tensor& tensor) {
   const auto elements = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
   return tensor.numel() == elements && memory_order(geometry_of(tensor)).has_value();
+}
+
+// Whether no two elements lie in one place.
+bool has_own_places(const Geometry& geometry) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t i = 0; i < geometry.shape.size(); ++i) {
+    if (geometry.shape[i] == 0) return true;
+    if (geometry.shape[i] != 1) dims.emplace_back(geometry.strides[i], geometry.shape[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  bool beyond = true;  // each step leads past all that lies along the inner dimensions
+  for (const auto& [stride, size] : dims) {
+    beyond = beyond && stride > reach;
+    reach += stride * (size - 1);
+  }
+  if (beyond) return true;
+  std::vector<bool> taken(static_cast<size_t>(reach) + 1);
+  std::vector<int64_t> places = {0};
+  for (const auto& [stride, size] : dims) {
+    const size_t inner = places.size();
+    for (int64_t i = 1; i < size; ++i) {
+      for (size_t k = 0; k < inner; ++k) places.push_back(places[k] + i * stride);
+    }
+  }
+  for (const int64_t place : places) {
+    if (taken[static_cast<size_t>(place)]) return false;
+    taken[static_cast<size_t>(place)] = true;
+  }
+  return true;
 }
 
 bool row_major(const Geometry& geometry) { return same_elements(geometry, dense(geometry.shape)); }
@@ -89,6 +123,11 @@ void StorageVersions::write(const at::Tensor& tensor, ValueId value) {
     define(tensor, value);
     return;
   }
+  check(has_own_places(window),
+        "an operator changes in place a view of shape {} whose elements share memory, as those of "
+        "unfold, expand and as_strided do; what comes of it depends on their order: change a "
+        "clone() of it",
+        to_string(window.shape));
   Content& content = content_of(tensor);
   content.written = true;
   make_row_major(content);

@@ -307,6 +307,31 @@ def test_input_changed_in_place_is_written_back():
     assert torch.equal(x, torch.ones(4, 2))
 
 
+@pytest.mark.parametrize(
+    "view, fine",
+    [
+        (lambda x: x.unfold(1, 2, 1), False),
+        (lambda x: x.unfold(1, 2, 2), True),
+        (lambda x: x.as_strided((2, 2, 2), (1, 2, 3)), False),
+        (lambda x: x[:, :3].as_strided((2, 3), (3, 4)), True),  # elements between one another
+    ],
+)
+def test_views_whose_elements_share_memory_cannot_be_changed(view, fine):
+    class Changes(nn.Module):
+        def forward(self, x):
+            x = x + 1
+            view(x).mul_(2)
+            return x
+
+    x = torch.arange(12.0).reshape(2, 6)
+    model = poptorch.inferenceModel(Changes())
+    if fine:
+        assert torch.equal(model(x), Changes()(x))
+        return
+    with pytest.raises(poptorch.Error, match="in place a view of shape .* share memory.* clone"):
+        model(x)
+
+
 def test_nodes_carry_file_line_and_module():
     model = BatchNormCNN().train()
     executor = poptorch.trainingModel(model)

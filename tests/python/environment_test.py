@@ -253,3 +253,19 @@ def test_the_guide_lists_every_variable():
             read |= set(VARIABLE.findall(file.read_text()))
     missing = sorted(name for name in read if f"`{name}`" not in guide)
     assert "TESSERA_TRACE" in read and not missing
+
+
+def test_passes_can_be_left_out(monkeypatch):
+    def nodes():
+        model = poptorch.inferenceModel(nn.Sequential(nn.ReLU(), nn.Tanh()))
+        assert model(torch.ones(2)).tolist() == pytest.approx([0.76159416] * 2)
+        return model._core.plan_text().count("map: generated(")
+
+    monkeypatch.delenv("TESSERA_DISABLE_PASSES", raising=False)
+    assert nodes() == 1
+    monkeypatch.setenv("TESSERA_DISABLE_PASSES", "fuse_elementwise, remove_dead")
+    assert nodes() != 1
+    for name in ("fuse_everything", "decompose"):  # nothing, and what nothing can do without
+        monkeypatch.setenv("TESSERA_DISABLE_PASSES", name)
+        with pytest.raises(ValueError, match=f"can be turned off, got '{name}'; .*recompute"):
+            run()
