@@ -356,3 +356,50 @@ def embedded(g):
     else:
         call = f"{v} = {name}(({x}.detach() * 2).long().clamp(0, {count - 1}))"
         g.add("layer", [x], call, (made,))
+
+
+@maker(0.8)
+def frozen(g):
+    """A layer that is not trained, or is left out of what gradients see."""
+    x = g.of_rank(2, 4)
+    if x is None:
+        return
+    name, v, c = f"self.{g.fresh('l')}", g.fresh(), g.shape(x)[1]
+    if len(g.shape(x)) == 2:
+        made = f"{name} = nn.Linear({c}, {g.channels()})"
+    else:
+        made = f"{name} = nn.Conv2d({c}, {g.channels()}, 3, padding=1)"
+    if g.chance(0.6):
+        g.add("layer", [x], f"{v} = {name}({x})", (made, f"{name}.requires_grad_(False)"))
+    else:
+        g.add("layer", [x], f"with torch.no_grad(): {v} = {name}({x})", (made,), outputs=(v,))
+
+
+@maker(0.8)
+def tied(g):
+    """Two layers with one weight."""
+    x = g.of_rank(2, 3, 4)
+    if x is None:
+        return
+    a, b, v = f"self.{g.fresh('l')}", f"self.{g.fresh('l')}", g.fresh()
+    if len(g.shape(x)) == 4:
+        c = g.shape(x)[1]
+        layer_text = f"nn.Conv2d({c}, {c}, 3, padding=1)"
+    else:
+        width = g.shape(x)[-1]
+        layer_text = f"nn.Linear({width}, {width})"
+    made = (f"{a} = {layer_text}", f"{b} = {layer_text}", f"{b}.weight = {a}.weight")
+    g.add("layer", [x], f"{v} = {b}(torch.relu({a}({x})))", made)
+
+
+@maker(0.6)
+def residual(g):
+    """A block with a way around it."""
+    x = g.of_rank(4)
+    if x is None:
+        return
+    n, c = f"self.{g.fresh('l')}", g.shape(x)[1]
+    v = g.fresh()
+    inner = f"nn.Conv2d({c}, {c}, 3, padding=1, bias=False), nn.BatchNorm2d({c})"
+    made = f"{n} = nn.Sequential({inner}, nn.ReLU(), {inner})"
+    g.add("conv", [x], f"{v} = F.relu({x} + {n}({x}))", (made,))

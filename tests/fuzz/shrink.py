@@ -53,7 +53,7 @@ def simpler_settings(network):
         yield changed(network, settings=first)
     for field in dataclasses.fields(s):
         value = getattr(first, field.name)
-        if getattr(s, field.name) != value and field.name != "numbers":
+        if getattr(s, field.name) != value and field.name not in ("numbers", "optimizer"):
             yield changed(network, settings=dataclasses.replace(s, **{field.name: value}))
     if s.optimizer != first.optimizer:
         plain = dataclasses.replace(s, optimizer=first.optimizer, numbers=first.numbers)
