@@ -94,9 +94,14 @@ std::optional<Geometry> compose(const Geometry& inner, const Geometry& outer) {
 }
 
 std::optional<MemoryOrder> memory_order(const Geometry& geometry) {
+  MemoryOrder order;
+  if (numel(geometry.shape) == 0) {  // no elements, no gaps
+    for (size_t i = 0; i < geometry.shape.size(); ++i)
+      order.dims.push_back(static_cast<int64_t>(i));
+    return order;
+  }
   if (geometry.offset != 0) return std::nullopt;
   // Dimensions of size 1 lie anywhere: they go first, the rest by falling stride.
-  MemoryOrder order;
   std::vector<int64_t> long_dims;
   for (size_t i = 0; i < geometry.shape.size(); ++i) {
     (geometry.shape[i] == 1 ? order.dims : long_dims).push_back(static_cast<int64_t>(i));

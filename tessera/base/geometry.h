@@ -30,7 +30,8 @@ int64_t extent(const Geometry& geometry);
 std::optional<Geometry> compose(const Geometry& inner, const Geometry& outer);
 
 // The row-major shape of memory that `geometry` fills without gaps or overlap, and the order of its
-// dimensions there (outermost first); nothing where it has gaps, overlaps or an offset.
+// dimensions there (outermost first); nothing where it has gaps, overlaps or an offset. An empty
+// tensor fills no memory, whatever its strides.
 struct MemoryOrder {
   std::vector<int64_t> dims;  // dims[k] is the logical dimension that is k-th in memory
 };

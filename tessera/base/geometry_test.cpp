@@ -74,6 +74,7 @@ TEST(Geometry, MemoryOrderOfPermutedDenseTensors) {
   EXPECT_FALSE(memory_order({{2, 3}, {4, 1}})) << "has a gap";
   EXPECT_FALSE(memory_order({{2, 3}, {0, 1}})) << "overlaps";
   EXPECT_FALSE(memory_order({{2, 3}, {3, 1}, 1})) << "has an offset";
+  EXPECT_EQ(memory_order({{2, 0}, {5, 7}, 3})->dims, (std::vector<int64_t>{0, 1}));
 }
 
 }  // namespace

@@ -16,6 +16,18 @@ int64_t bytes(const TensorType& type) {
   return numel(type.shape) * static_cast<int64_t>(size_of(type.dtype));
 }
 
+bool fits_in_memory(const TensorType& type) {
+  constexpr int64_t max_bytes = int64_t{1} << 48;
+  if (type.shape.size() > max_rank) return false;
+  auto total = static_cast<int64_t>(size_of(type.dtype));
+  for (const int64_t size : type.shape) {
+    // A size of 0 hides none of the others: strides are products too.
+    if (size < 0 || __builtin_mul_overflow(total, std::max<int64_t>(size, 1), &total)) return false;
+    if (total > max_bytes) return false;
+  }
+  return true;
+}
+
 Strides contiguous_strides(std::span<const int64_t> shape) {
   Strides strides(shape.size());
   int64_t stride = 1;

@@ -22,6 +22,11 @@ struct TensorType {
 
 int64_t numel(std::span<const int64_t> shape);
 int64_t bytes(const TensorType& type);
+
+constexpr size_t max_rank = 64;  // PyTorch's own limit
+// Whether it has at most so many dimensions, none of them negative, and fewer bytes than a process
+// can address. Sizes from anywhere must be asked this before anything is computed with them.
+bool fits_in_memory(const TensorType& type);
 Strides contiguous_strides(std::span<const int64_t> shape);
 bool is_contiguous(std::span<const int64_t> shape, std::span<const int64_t> strides);
 

@@ -59,7 +59,9 @@ struct ShowCommand {
     return command;
   }
 
-  std::string run(std::istream& in) const { return summary(read_graph(read_text(file, in))); }
+  std::string run(std::istream& in) const {
+    return summary(read_graph(read_text(file, in), FromFile::any_host_call));
+  }
 };
 
 struct TimeCommand {
@@ -142,7 +144,9 @@ struct WhyCommand {
     return command;
   }
 
-  std::string run(std::istream& in) const { return why_slow(read_graph(read_text(file, in))); }
+  std::string run(std::istream& in) const {
+    return why_slow(read_graph(read_text(file, in), FromFile::any_host_call));
+  }
 };
 
 struct OptCommand {
@@ -175,7 +179,7 @@ struct OptCommand {
       for (const auto& name : passes) list.push_back(find_pass(name));
     }
     for (const auto& name : skipped) find_pass(name);  // a misspelt name would skip nothing
-    Graph graph = read_graph(read_text(file, in));
+    Graph graph = read_graph(read_text(file, in), FromFile::any_host_call);
     const auto reports = run_passes(graph, list, {.disabled = skipped, .verify = true});
     for (const auto& done : reports) {
       if (!report) break;

@@ -1,5 +1,6 @@
 #include "tessera/cli/trial.h"
 
+#include "tessera/backend/cpu/memory.h"
 #include "tessera/base/error.h"
 #include "tessera/base/rng.h"
 #include "tessera/runtime/compile.h"
@@ -18,9 +19,23 @@ std::vector<std::byte> made_up(const TensorType& type, uint64_t key) {
   return memory;
 }
 
+// What comes from outside is kept here, beside the session's memory.
+void check_values_fit(const Graph& graph) {
+  int64_t left = cpu::physical_memory();
+  const auto take = [&](ValueId value) {
+    left -= bytes(graph.type(value));
+    check(left >= 0, ErrorKind::runtime,
+          "the graph's inputs and outputs are larger than the memory of this machine");
+  };
+  for (const Input& input : graph.inputs()) take(input.value);
+  for (const State& state : graph.states()) take(state.initial);
+  for (const Output& output : graph.outputs()) take(output.value);
+}
+
 std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int threads) {
   check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
   check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
+  check_values_fit(graph);
   return compile(std::move(graph));
 }
 

@@ -13,9 +13,6 @@
 namespace tessera {
 namespace {
 
-constexpr size_t max_rank = 64;                         // PyTorch's own limit
-constexpr int64_t max_tensor_bytes = int64_t{1} << 48;  // more than a process can address
-
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_word(char c) { return is_letter(c) || is_digit(c) || c == '.'; }
@@ -292,16 +289,13 @@ class Parser {
     }
     TensorType type{*dtype, {}};
     expect('[');
-    auto bytes = static_cast<int64_t>(size_of(*dtype));
     while (!take(']')) {
       if (!type.shape.empty()) expect(',');
       const int64_t size = integer();
       if (size < 0) fail_at("a size is negative: {}", size);
-      if (__builtin_mul_overflow(bytes, size == 0 ? 1 : size, &bytes) || bytes > max_tensor_bytes) {
-        fail_at("a tensor is larger than any memory");
-      }
       type.shape.push_back(size);
       if (type.shape.size() > max_rank) fail_at("a tensor has more than {} dimensions", max_rank);
+      if (!fits_in_memory(type)) fail_at("a tensor is larger than any memory");
     }
     return type;
   }

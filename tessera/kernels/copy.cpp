@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
+#include "tessera/kernels/element_words.h"
 
 namespace tessera::kernels {
 namespace {
@@ -126,7 +127,7 @@ void copy_elements(const TensorView& from, const TensorView& to, ThreadPool& poo
       Dim inner = nest.inner;
       second.size = std::min(second_step, second.size - j);
       inner.size = std::min(inner_step, inner.size - i);
-      copy_tile(from.as<const T>() + source, to.as<T>() + target, second, inner);
+      copy_tile(words_of<const T>(from) + source, words_of<T>(to) + target, second, inner);
     }
   });
 }
@@ -134,7 +135,7 @@ void copy_elements(const TensorView& from, const TensorView& to, ThreadPool& poo
 template <typename T>
 void fill_elements(T value, const TensorView& to, ThreadPool& pool) {
   pool.run_ranges(to.numel(), piece_elements, [&](int64_t begin, int64_t end) {
-    std::fill(to.as<T>() + begin, to.as<T>() + end, value);
+    std::fill(words_of<T>(to) + begin, words_of<T>(to) + end, value);
   });
 }
 

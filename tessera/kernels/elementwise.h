@@ -34,6 +34,13 @@ void map_block(const F& f, Out* out, int64_t count, const In*... in) {
 
 }  // namespace detail
 
+// InternalError where an operand is not of its C++ type.
+template <typename... In>
+void expect_elements(std::span<const TensorView> operands) {
+  size_t i = 0;
+  (expect_elements_of<In>(operands[i++].dtype), ...);
+}
+
 // out = f(operands...), with operands of the C++ types In, in their order.
 template <typename Out, typename... In, typename F>
 void map(ThreadPool& pool, std::span<const TensorView> operands, const TensorView& out,
@@ -42,6 +49,7 @@ void map(ThreadPool& pool, std::span<const TensorView> operands, const TensorVie
     const F& f;
     Out* out;
   };
+  expect_elements<In...>(operands);
   const Context context{f, out.as<Out>()};
   const auto work = [](const void* erased, const std::byte* const* blocks, int64_t begin,
                        int64_t count) {
@@ -59,6 +67,7 @@ void map(ThreadPool& pool, std::span<const TensorView> operands, const TensorVie
 template <typename... In, typename F>
 double map_sum(ThreadPool& pool, std::span<const TensorView> operands,
                std::span<const int64_t> shape, const F& f) {
+  expect_elements<In...>(operands);
   struct Context {
     const F& f;
     ScratchVector<double> pieces;

@@ -8,6 +8,7 @@
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/dispatch.h"
+#include "tessera/kernels/element_words.h"
 #include "tessera/kernels/scalar_math.h"
 
 namespace tessera::kernels {
@@ -242,8 +243,8 @@ Places places_of_indices(std::span<const int64_t> shape, std::span<const TensorV
 void take(const TensorView& x, const Places& places, const TensorView& out, ThreadPool& pool) {
   const bool run = is_run(places.after);
   by_width(out.dtype, [&]<typename T>(T) {
-    const T* from = x.as<const T>();
-    T* to = out.as<T>();
+    const T* from = words_of<const T>(x);
+    T* to = words_of<T>(out);
     for_each_place(places, pool,
                    [&](int64_t at, int64_t offset, int64_t first, int64_t count, int64_t) {
                      if (run) {
@@ -260,8 +261,8 @@ void take(const TensorView& x, const Places& places, const TensorView& out, Thre
 void put(const TensorView& values, const Places& places, const TensorView& out, ThreadPool& pool) {
   const Dense source(values, pool);
   by_width(out.dtype, [&]<typename T>(T) {
-    const T* from = source.as<T>();
-    T* to = out.as<T>();
+    const T* from = words_of<const T>(source.view());
+    T* to = words_of<T>(out);
     for_each_place(places, pool,
                    [&](int64_t at, int64_t offset, int64_t first, int64_t count, int64_t) {
                      for (int64_t i = 0; i < count; ++i) {
@@ -302,9 +303,11 @@ void gather(const TensorView& x, int64_t dim, const TensorView& index, const Ten
   const IndexReader reader(index, pool);
   const LineWalk walk(x.sizes, index.sizes, dim);
   by_width(out.dtype, [&]<typename T>(T) {
+    T* to = words_of<T>(out);
+    const T* from = words_of<const T>(source.view());
     for_each_line(walk, pool, [&](int64_t at, int64_t start) {
       const int64_t i = checked(reader[at], walk.size, false);
-      out.as<T>()[at] = source.as<T>()[start + i * walk.stride];
+      to[at] = from[start + i * walk.stride];
     });
   });
 }
@@ -321,9 +324,9 @@ void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool) {
     const TensorView element{memory, out.dtype, {&one, 1}, {&one, 1}};
     fill(scatter.value, element, pool);
     by_width(out.dtype, [&]<typename T>(T) {
-      const T value = *element.as<T>();
-      for_each_line(walk, pool,
-                    [&](int64_t at, int64_t start) { out.as<T>()[place(at, start)] = value; });
+      const T value = *words_of<T>(element);
+      T* to = words_of<T>(out);
+      for_each_line(walk, pool, [&](int64_t at, int64_t start) { to[place(at, start)] = value; });
     });
     return;
   }
@@ -333,9 +336,10 @@ void scatter(const Scatter& scatter, const TensorView& out, ThreadPool& pool) {
   const Dense source(part, pool);
   if (scatter.combine == Combine::replace) {
     by_width(out.dtype, [&]<typename T>(T) {
-      for_each_line(walk, pool, [&](int64_t at, int64_t start) {
-        out.as<T>()[place(at, start)] = source.as<T>()[at];
-      });
+      T* to = words_of<T>(out);
+      const T* from = words_of<const T>(source.view());
+      for_each_line(walk, pool,
+                    [&](int64_t at, int64_t start) { to[place(at, start)] = from[at]; });
     });
     return;
   }

@@ -47,13 +47,14 @@ double sum_of_products(const float* a, const float* x, int64_t count, double mea
 class PerChannel {
  public:
   PerChannel(const TensorView& tensor, float otherwise, ThreadPool& pool)
-      : dense_(tensor, pool), otherwise_(otherwise) {}
-  float operator[](int64_t i) const {
-    return dense_.view().present ? dense_.as<float>()[i] : otherwise_;
-  }
+      : dense_(tensor, pool),
+        values_(tensor.present ? dense_.as<float>() : nullptr),
+        otherwise_(otherwise) {}
+  float operator[](int64_t i) const { return values_ ? values_[i] : otherwise_; }
 
  private:
   Dense dense_;
+  const float* values_;
   float otherwise_;
 };
 

@@ -57,9 +57,8 @@ const std::byte* OperandReader::read(int64_t begin, int64_t count, std::byte* sc
   if (dense()) return data_ + begin * element_bytes_;
   TESSERA_INVARIANT(count <= block, "a block of {} elements", count);
   const size_t rank = dims_.size();
-  constexpr size_t max_rank = 24;
   TESSERA_INVARIANT(rank <= max_rank, "an operand of {} dimensions", rank);
-  std::array<int64_t, max_rank> index{};
+  std::array<int64_t, max_rank> index;  // only the first `rank` of them are written and read
   const std::byte* at = data_;
   for (size_t i = rank, position = static_cast<size_t>(begin); i-- > 0;) {
     const auto size = static_cast<size_t>(dims_[i].size);

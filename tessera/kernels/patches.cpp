@@ -38,7 +38,8 @@ template <typename Work>
 void for_each_plane(const TensorView& images, const TensorView& columns, ThreadPool& pool,
                     const Work& work) {
   const auto image = image_size(images);
-  const int64_t planes = images.numel() / (image[0] * image[1]);
+  const int64_t planes = numel(images.sizes.first(images.sizes.size() - 2));
+  if (planes == 0) return;
   const int64_t per_plane = std::max<int64_t>(1, columns.numel() / planes);
   pool.run_ranges(planes, std::max<int64_t>(1, 16384 / per_plane), [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) work(plane, per_plane, image[0] * image[1]);

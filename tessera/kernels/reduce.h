@@ -82,6 +82,7 @@ void fold_columns(const OperandReader& reader, const Reducer& reducer, const Red
 template <typename In, typename Reducer, typename Store>
 void reduce(ThreadPool& pool, const TensorView& input, std::span<const int64_t> dims,
             const Reducer& reducer, const Store& store) {
+  expect_elements_of<In>(input.dtype);
   using Acc = typename Reducer::Acc;
   const ReducePlan plan = plan_reduction(input, dims);
   TensorView matrix = input;

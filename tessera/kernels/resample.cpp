@@ -59,6 +59,14 @@ struct Planes {
   }
 };
 
+// The position that a place falls on, inside the input however far outside the place is: a factor
+// may be anything above 0.
+int64_t position_of(float place, int64_t from) {
+  if (!(place > 0)) return 0;
+  if (place >= static_cast<float>(from)) return from - 1;
+  return std::min(static_cast<int64_t>(place), from - 1);
+}
+
 Tap single(int64_t at) { return {{at}, {1}, 1}; }
 
 // The place in the input that a position of the result falls on.
@@ -85,8 +93,7 @@ Taps nearest_taps(int64_t from, int64_t to, double scale) {
   Taps taps;
   const float step = step_of(from, to, scale);
   for (int64_t i = 0; i < to; ++i) {
-    const auto at = static_cast<int64_t>(std::floor(static_cast<float>(i) * step));
-    taps.push_back(single(std::min(at, from - 1)));
+    taps.push_back(single(position_of(static_cast<float>(i) * step, from)));
   }
   return taps;
 }
@@ -95,8 +102,7 @@ Taps nearest_centre_taps(int64_t from, int64_t to, double scale) {
   Taps taps;
   const float step = step_of(from, to, scale);
   for (int64_t i = 0; i < to; ++i) {
-    const auto at = static_cast<int64_t>(std::floor((static_cast<float>(i) + 0.5F) * step));
-    taps.push_back(single(std::min(at, from - 1)));
+    taps.push_back(single(position_of((static_cast<float>(i) + 0.5F) * step, from)));
   }
   return taps;
 }
@@ -110,7 +116,7 @@ Taps linear_taps(int64_t from, int64_t to, double scale, bool align_corners) {
       continue;
     }
     const float inside = std::max(place_of(i, step, align_corners), 0.0F);
-    const int64_t first = std::min(static_cast<int64_t>(inside), from - 1);
+    const int64_t first = position_of(inside, from);
     const float weight = std::clamp(inside - static_cast<float>(first), 0.0F, 1.0F);
     taps.push_back({{first, std::min(first + 1, from - 1)}, {1 - weight, weight}, 2});
   }
@@ -125,13 +131,16 @@ Taps cubic_taps(int64_t from, int64_t to, double scale, bool align_corners) {
   const float step = step_between(from, to, scale, align_corners);
   for (int64_t i = 0; i < to; ++i) {
     const float place = place_of(i, step, align_corners);
-    const float below = std::floor(place);
-    const float t = place - below;
+    const float rounded = std::floor(place);
+    const float t = place - rounded;
+    // Four elements beyond an end all four reads are of the end itself.
+    int64_t below = -4;
+    if (rounded > -4) below = position_of(rounded + 4, from + 8) - 4;
     Tap tap;
     tap.count = 4;
     tap.weight = {far(t + 1), near(t), near(1 - t), far(2 - t)};
     for (size_t k = 0; k < 4; ++k) {
-      const int64_t at = static_cast<int64_t>(below) - 1 + static_cast<int64_t>(k);
+      const int64_t at = below - 1 + static_cast<int64_t>(k);
       tap.at[k] = std::clamp<int64_t>(at, 0, from - 1);
     }
     taps.push_back(tap);

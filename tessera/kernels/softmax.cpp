@@ -88,6 +88,7 @@ Columns column_maxima(const Tile& tile, const ScratchVector<float>& x) {
 
 void softmax(ThreadPool& pool, const TensorView& input, int64_t dim, const TensorView& out) {
   const Layout layout(out.sizes, dim);
+  expect_elements_of<float>(input.dtype);
   const OperandReader reader(input, out.sizes);
   auto* result = out.as<float>();
   for_each_tile(pool, layout, [&](const Tile& tile) {
@@ -107,6 +108,7 @@ void softmax(ThreadPool& pool, const TensorView& input, int64_t dim, const Tenso
 
 void log_softmax(ThreadPool& pool, const TensorView& input, int64_t dim, const TensorView& out) {
   const Layout layout(out.sizes, dim);
+  expect_elements_of<float>(input.dtype);
   const OperandReader reader(input, out.sizes);
   auto* result = out.as<float>();
   for_each_tile(pool, layout, [&](const Tile& tile) {
@@ -129,6 +131,8 @@ void log_softmax(ThreadPool& pool, const TensorView& input, int64_t dim, const T
 void softmax_backward(ThreadPool& pool, const TensorView& grad, const TensorView& forward,
                       int64_t dim, const TensorView& out) {
   const Layout layout(out.sizes, dim);
+  expect_elements_of<float>(grad.dtype);
+  expect_elements_of<float>(forward.dtype);
   const OperandReader grads(grad, out.sizes);
   const OperandReader results(forward, out.sizes);
   auto* result = out.as<float>();
@@ -150,6 +154,8 @@ void softmax_backward(ThreadPool& pool, const TensorView& grad, const TensorView
 void log_softmax_backward(ThreadPool& pool, const TensorView& grad, const TensorView& forward,
                           int64_t dim, const TensorView& out) {
   const Layout layout(out.sizes, dim);
+  expect_elements_of<float>(grad.dtype);
+  expect_elements_of<float>(forward.dtype);
   const OperandReader grads(grad, out.sizes);
   const OperandReader results(forward, out.sizes);
   auto* result = out.as<float>();

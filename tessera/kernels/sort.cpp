@@ -160,9 +160,9 @@ void find_places(const Insertion& insertion, const TensorView& out, ThreadPool& 
       int64_t low = 0;
       for (int64_t high = size; low < high;) {
         const int64_t middle = low + (high - low) / 2;
-        const int64_t at =
-            first + (insertion.order.present ? order.as<int32_t>()[first + middle] : middle);
-        const double there = sorted[static_cast<size_t>(at)];
+        const int64_t at = insertion.order.present ? order.as<int32_t>()[first + middle] : middle;
+        check(at >= 0 && at < size, "searchsorted: the sorter names place {} of {}", at, size);
+        const double there = sorted[static_cast<size_t>(first + at)];
         // Written with `not`, so that NaN comes last.
         const bool before = insertion.after_equal ? !(there > value) : !(there >= value);
         if (before) {

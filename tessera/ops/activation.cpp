@@ -6,6 +6,7 @@
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
@@ -185,6 +186,7 @@ std::vector<TensorType> infer_prelu(const OpView& op) {
 
 std::vector<TensorType> infer_prelu_backward(const OpView& op) {
   common_type(op, Types::floats);
+  OperandChecks(op, "prelu").shape(0, "the gradient", op.shape(1));
   check_slopes(op.shape(1), op.shape(2));
   return {op.type(1), op.type(2)};
 }

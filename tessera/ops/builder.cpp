@@ -35,6 +35,28 @@ void check_operand_count(const OpDef& op, size_t count) {
                     "{}({}) was given {} operands", op.name, op.operands, count);
 }
 
+void check_limit(const OpDef& op, const AttrSpec& spec, const Attr& value) {
+  const auto check_one = [&](int64_t number) {
+    check(number >= -spec.limit && number <= spec.limit, ErrorKind::value,
+          "{}'s attribute '{}' is {}, beyond the largest possible, {}", op.name, spec.name, number,
+          spec.limit);
+  };
+  if (const auto* number = std::get_if<int64_t>(&value)) check_one(*number);
+  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) {
+    for (const int64_t number : *numbers) check_one(number);
+  }
+}
+
+// What holds for every tensor, whatever the operator.
+void check_tensor(const OpDef& op, const char* role, size_t number, const TensorType& type) {
+  check(type.dtype != DType::f16, ErrorKind::type,
+        "{} {} of {} is {}: half precision cannot be computed with yet; use f32", role, number,
+        op.name, to_string(type));
+  check(fits_in_memory(type), ErrorKind::value,
+        "{} {} of {} would be {}, which is negative in size or larger than any memory", role,
+        number, op.name, to_string(type));
+}
+
 }  // namespace
 
 Attrs completed(const OpDef& op, Attrs attrs) {
@@ -46,6 +68,7 @@ Attrs completed(const OpDef& op, Attrs attrs) {
     check(spec, "{} has no attribute '{}'", op.name, name);
     check(spec->type == type_of(value), "{}'s attribute '{}' must be of type {}, not {}", op.name,
           name, name_of(spec->type), name_of(type_of(value)));
+    check_limit(op, *spec, value);
   }
   for (const auto& spec : op.attrs) {
     if (attrs.has(spec.name)) continue;
@@ -61,7 +84,12 @@ Attrs completed(const OpDef& op, Attrs attrs) {
 std::vector<TensorType> infer(const OpDef& op, std::span<const std::optional<TensorType>> operands,
                               const Attrs& attrs) {
   check_operand_count(op, operands.size());
-  return op.infer(OpView(operands, attrs));
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i]) check_tensor(op, "operand", i, *operands[i]);
+  }
+  std::vector<TensorType> results = op.infer(OpView(operands, attrs));
+  for (size_t i = 0; i < results.size(); ++i) check_tensor(op, "result", i, results[i]);
+  return results;
 }
 
 void Builder::set_place(Origin origin, Phase phase, int32_t stage) {

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/dispatch.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera::class_targets {
@@ -23,6 +24,7 @@ Targets::Targets(const KernelCall& call, size_t target, size_t weight, int64_t c
   dispatch<Types::integers>(view.dtype, [&]<typename T>() {
     TensorView dense = view;
     dense.data = reinterpret_cast<std::byte*>(labels_.data());
+    dense.dtype = DType::i32;
     map<int32_t, T>(call.pool, {&view, 1}, dense, [](T label) { return int32_t{label}; });
   });
   weights_.assign(static_cast<size_t>(classes), 1.0F);
@@ -54,6 +56,17 @@ Shape check_operands(const OpView& op, size_t self) {
   const int64_t classes = shape.size() == 1 ? shape[0] : shape[1];
   check(!op.has(self + 2) || op.shape(self + 2) == Shape{classes}, ErrorKind::value,
         "there must be one weight for each of the {} classes", classes);
+  OperandChecks(op, "a loss of classes").floating(self + 2, "the weight of the classes");
+  check_reduction(op.attrs());
+  return target;
+}
+
+Shape check_gradient_operands(const OpView& op) {
+  const Shape target = check_operands(op, 1);
+  const OperandChecks operands(op, "the gradient of a loss of classes");
+  const bool single = op.attrs().integer("reduction") != none;
+  operands.floating(0, "the arriving gradient", single ? Shape{} : target);
+  operands.floating(4, "the total weight", {});
   return target;
 }
 

@@ -31,7 +31,9 @@ struct Layout {
 template <typename T>
 class Elements {
  public:
-  explicit Elements(const TensorView& view) : reader_(view, view.sizes) {}
+  explicit Elements(const TensorView& view) : reader_(view, view.sizes) {
+    expect_elements_of<T>(view.dtype);
+  }
   T operator[](int64_t i) const {
     std::byte scratch[OperandReader::scratch_bytes];
     return *reinterpret_cast<const T*>(reader_.read(i, 1, scratch));
@@ -116,6 +118,8 @@ class Shares {
 
 // The scores, operand `self`, and what follows them are checked; the target's shape comes back.
 Shape check_operands(const OpView& op, size_t self);
+// The same of a backward's "grad_output, self, target, weight?, total_weight".
+Shape check_gradient_operands(const OpView& op);
 
 // Of "self, target, weight?": all reductions, with and without weights and a label to ignore; of
 // images or of rows.

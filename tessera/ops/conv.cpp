@@ -8,6 +8,7 @@
 #include "tessera/base/scratch.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -85,10 +86,15 @@ TensorType conv_type(const TensorType& input, const TensorType& weight, const At
 }
 
 // A gradient may cover fewer places than the convolution has: the others count as zero. Transposed
-// convolutions with output padding need that.
-void check_places(const Shape& places, const Shape& input, const Shape& grad) {
+// convolutions with output padding need that, which is smaller than the stride or the dilation.
+void check_places(const Shape& places, const Shape& input, const Shape& grad, const Attrs& attrs) {
+  const Window w = window_of(attrs, places.size() - 2);
   bool fits = places[0] == grad[0] && places[1] == grad[1];
-  for (size_t i = 2; i < places.size(); ++i) fits &= grad[i] <= places[i];
+  for (size_t i = 2; i < places.size(); ++i) {
+    const int64_t stride = w.stride[i - 2];
+    const int64_t missing = (std::max(stride, w.dilation[i - 2]) - 1) / stride;
+    fits = fits && grad[i] > 0 && grad[i] <= places[i] && places[i] - grad[i] <= missing;
+  }
   check(fits, "convolution: an input of shape {} has places {}, but the gradient has shape {}",
         to_string(input), to_string(places), to_string(grad));
 }
@@ -111,9 +117,20 @@ Cost conv_cost(const Shape& input, const Shape& weight, const Shape& places, con
   return cost;
 }
 
+// The primitives have a number for every dimension: kernels read them as they are.
+void check_spelled_out(const OpView& op) {
+  const size_t dims = spatial_dims(op.type(0), op.type(1));
+  for (const char* name : {"stride", "padding", "dilation", "kernel_size"}) {
+    check(!op.attrs().has(name) || op.attrs().integers(name).size() == dims, ErrorKind::value,
+          "convolution: {} needs {} numbers, got {}", name, dims,
+          op.attrs().has(name) ? op.attrs().integers(name).size() : 0);
+  }
+}
+
 // ---- conv
 
 std::vector<TensorType> infer_conv(const OpView& op) {
+  check_spelled_out(op);
   check_bias(op, 2, op.shape(1).empty() ? 0 : op.shape(1)[0]);
   return {conv_type(op.type(0), op.type(1), op.attrs())};
 }
@@ -139,9 +156,11 @@ Shape input_shape(const Shape& grad, const Attrs& attrs) {
 }
 
 std::vector<TensorType> infer_input_grad(const OpView& op) {
-  spatial_dims(op.type(0), op.type(1));
+  check_spelled_out(op);
   const TensorType input{op.type(0).dtype, input_shape(op.shape(0), op.attrs())};
-  check_places(conv_type(input, op.type(1), op.attrs()).shape, input.shape, op.shape(0));
+  check_sizes(input.shape, input.dtype, "convolution");
+  check_places(conv_type(input, op.type(1), op.attrs()).shape, input.shape, op.shape(0),
+               op.attrs());
   return {input};
 }
 
@@ -158,6 +177,7 @@ void run_input_grad(const KernelCall& call) {
 // ---- conv_weight_grad
 
 std::vector<TensorType> infer_weight_grad(const OpView& op) {
+  check_spelled_out(op);
   const size_t dims = spatial_dims(op.type(0), op.type(1));
   const Window w = window_of(op.attrs(), dims);
   check(op.shape(1)[1] % w.groups == 0, "conv_weight_grad: {} channels cannot be cut in {} groups",
@@ -165,7 +185,8 @@ std::vector<TensorType> infer_weight_grad(const OpView& op) {
   TensorType weight{op.type(0).dtype, {op.shape(0)[1], op.shape(1)[1] / w.groups}};
   const ScratchShape kernel = per_dimension(op.attrs(), "kernel_size", dims, 1);
   weight.shape.insert(weight.shape.end(), kernel.begin(), kernel.end());
-  check_places(conv_type(op.type(1), weight, op.attrs()).shape, op.shape(1), op.shape(0));
+  check_places(conv_type(op.type(1), weight, op.attrs()).shape, op.shape(1), op.shape(0),
+               op.attrs());
   return {weight};
 }
 
@@ -208,8 +229,12 @@ Shape transposed_size(const TensorType& input, const TensorType& weight, const A
     check(extra[i] < w.stride[i] || extra[i] < w.dilation[i],
           "transposed convolution: output_padding {} must be smaller than stride or dilation",
           extra[i]);
-    out.push_back((input.shape[2 + i] - 1) * w.stride[i] - 2 * w.padding[i] +
-                  w.dilation[i] * (weight.shape[2 + i] - 1) + extra[i] + 1);
+    // Far below the largest number, so that what follows can add.
+    constexpr int64_t most = int64_t{1} << 60;
+    const int64_t reach =
+        std::min(most, saturating_product({input.shape[2 + i] - 1, w.stride[i]})) +
+        std::min(most, saturating_product({w.dilation[i], weight.shape[2 + i] - 1}));
+    out.push_back(reach - 2 * w.padding[i] + extra[i] + 1);
     check(out.back() > 0, "transposed convolution: nothing is left of dimension {} of shape {}",
           2 + i, to_string(input.shape));
   }

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/class_targets.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera::families {
@@ -60,8 +61,10 @@ class Tile {
 template <typename Work>
 void for_each_target(const KernelCall& call, const TensorView& scores, const Layout& layout,
                      const Work& work) {
+  expect_elements_of<float>(scores.dtype);
   const OperandReader reader(scores, scores.sizes);
-  const int64_t grain = std::max(tile_targets, elementwise_grain / layout.classes);
+  const int64_t grain =
+      std::max(tile_targets, elementwise_grain / std::max<int64_t>(1, layout.classes));
   call.pool.run_ranges(layout.targets(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const int64_t columns = std::min({tile_targets, end - i, layout.places - i % layout.places});
@@ -117,9 +120,8 @@ std::vector<TensorType> infer_forward(const OpView& op) {
 }
 
 std::vector<TensorType> infer_backward(const OpView& op) {
-  const Shape target = check_operands(op, 1);
-  check(!op.has(5) || op.shape(5) == target, ErrorKind::value,
-        "there must be a logarithm of the sum for each target");
+  const Shape target = check_gradient_operands(op);
+  OperandChecks(op, "cross_entropy_backward").floating(5, "log_sum", target);
   return {op.type(1)};
 }
 
@@ -151,7 +153,8 @@ std::vector<Sample> backward_samples() {
 }  // namespace
 
 std::span<const OpDef> cross_entropy() {
-  static const AttrSchema attrs = {integer("reduction", mean), integer("ignore_index", -100)};
+  static const AttrSchema attrs = {integer("reduction", mean),
+                                   large(integer("ignore_index", -100))};
   static const std::vector<OpDef> rows = {
       {.name = "cross_entropy",
        .operands = "self, target, weight?",

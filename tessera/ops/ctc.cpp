@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -44,8 +45,7 @@ std::vector<TensorType> infer_ctc_loss(const OpView& op) { return {check_operand
 
 std::vector<TensorType> infer_ctc_loss_backward(const OpView& op) {
   const TensorType loss = check_operands(op, 1);
-  check(op.shape(0) == loss.shape, "ctc_loss: the gradient has shape {}, wanted {}",
-        to_string(op.shape(0)), to_string(loss.shape));
+  OperandChecks(op, "ctc_loss").floating(0, "the gradient", loss.shape);
   return {op.type(1)};
 }
 

@@ -7,6 +7,7 @@
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -50,9 +51,9 @@ std::vector<TensorType> infer_cdist(const OpView& op) {
 
 std::vector<TensorType> infer_cdist_backward(const OpView& op) {
   const Shape shape = pairs_shape(op, 1);
-  check(op.shape(0) == shape && op.shape(3) == shape,
-        "cdist: a gradient of shape {} does not belong to distances of shape {}",
-        to_string(op.shape(0)), to_string(shape));
+  const OperandChecks operands(op, "cdist");
+  operands.floating(0, "the gradient", shape);
+  operands.floating(3, "the distances", shape);
   return {op.type(1)};
 }
 
@@ -206,6 +207,8 @@ std::vector<TensorType> infer_weight_norm(const OpView& op) {
       static_cast<size_t>(wrap_dim(op.attrs().integer("dim"), static_cast<int64_t>(v.size())));
   Shape norms(v.size(), 1);
   if (!v.empty()) norms[dim] = v[dim];
+  OperandChecks(op, "weight_norm").floating(0, "v");
+  OperandChecks(op, "weight_norm").floating(1, "g");
   check(numel(op.shape(1)) == numel(norms), "weight_norm: g has shape {}, wanted {}",
         to_string(op.shape(1)), to_string(norms));
   return {op.type(0), {op.type(0).dtype, norms}};

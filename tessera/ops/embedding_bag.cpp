@@ -7,6 +7,7 @@
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -21,6 +22,19 @@ void check_index(const TensorType& index) {
         "embedding_bag: indices and offsets must be int32 or int64, not {}", name_of(index.dtype));
   check(index.shape.size() == 1, "embedding_bag: wanted a vector of indices, got shape {}",
         to_string(index.shape));
+}
+
+int64_t check_mode(const Attrs& attrs) {
+  const int64_t mode = attrs.integer("mode");
+  check(mode >= sum && mode <= max, ErrorKind::value,
+        "embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max), not {}", mode);
+  return mode;
+}
+
+// Which bags indices are in is data too.
+int64_t checked_bag(int64_t bag, int64_t bags) {
+  check(bag < bags, "embedding_bag: there is no bag {}, only {}", bag, bags);
+  return bag;
 }
 
 int64_t checked_row(int64_t index, int64_t rows) {
@@ -41,13 +55,8 @@ std::vector<TensorType> infer_bag(const OpView& op) {
         to_string(op.type(0)));
   check_index(op.type(1));
   check_index(op.type(2));
-  const int64_t mode = op.attrs().integer("mode");
-  check(mode >= sum && mode <= max, ErrorKind::value,
-        "embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max), not {}", mode);
-  if (op.has(3)) {
-    check(op.shape(3) == op.shape(1), "embedding_bag: {} weights for {} indices",
-          numel(op.shape(3)), numel(op.shape(1)));
-  }
+  const int64_t mode = check_mode(op.attrs());
+  OperandChecks(op, "embedding_bag").floating(3, "per_sample_weights", op.shape(1));
   const int64_t last = op.attrs().flag("include_last_offset") ? 1 : 0;
   const int64_t bags = op.shape(2)[0] - last;
   check(bags >= 0, "embedding_bag: include_last_offset needs an offset");
@@ -126,6 +135,17 @@ std::vector<TensorType> infer_bag_backward(const OpView& op) {
   check(op.shape(0).size() == 2, "embedding_bag: the gradient must be a matrix, got shape {}",
         to_string(op.shape(0)));
   check_index(op.type(1));
+  const int64_t mode = check_mode(op.attrs());
+  const OperandChecks operands(op, "embedding_bag");
+  operands.floating(0, "the gradient");
+  const Shape per_bag{op.shape(0)[0]};
+  operands.index(2, "the bags of the indices", op.shape(1));
+  operands.index(3, "the sizes of the bags", per_bag);
+  operands.index(4, "the largest rows", mode == max ? op.shape(0) : per_bag);
+  operands.floating(5, "per_sample_weights", op.shape(1));
+  check(op.attrs().integer("num_weights") >= 0, ErrorKind::value,
+        "embedding_bag: num_weights must not be negative, got {}",
+        op.attrs().integer("num_weights"));
   return {{op.type(0).dtype, {op.attrs().integer("num_weights"), op.shape(0)[1]}}};
 }
 
@@ -158,7 +178,7 @@ void run_bag_backward(const KernelCall& call) {
   }
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = indices.as<int32_t>()[i];
-    const int64_t bag = bag_of.as<int32_t>()[i];
+    const int64_t bag = checked_bag(bag_of.as<int32_t>()[i], grad.view().sizes[0]);
     if (row == padding || bag < 0) continue;
     float scale =
         call.has_input(5) ? call.inputs[5].as<float>()[i * call.inputs[5].strides[0]] : 1.0F;
@@ -174,6 +194,13 @@ void run_bag_backward(const KernelCall& call) {
 
 std::vector<TensorType> infer_sample_backward(const OpView& op) {
   check_index(op.type(2));
+  const OperandChecks operands(op, "embedding_bag");
+  operands.floating(0, "the gradient");
+  operands.rank(0, "the gradient", 2, 2);
+  operands.floating(1, "the weight");
+  operands.rank(1, "the weight", 2, 2);
+  operands.shape(1, "the weight", {op.shape(1)[0], op.shape(0)[1]});
+  operands.index(4, "the bags of the indices", op.shape(2));
   return {{op.type(0).dtype, op.shape(2)}};
 }
 
@@ -187,7 +214,7 @@ void run_sample_backward(const KernelCall& call) {
   const int64_t padding = call.attrs.integer("padding_idx");
   for (int64_t i = 0; i < indices.view().numel(); ++i) {
     const int64_t row = checked_row(indices.as<int32_t>()[i], rows);
-    const int64_t bag = bag_of.as<int32_t>()[i];
+    const int64_t bag = checked_bag(bag_of.as<int32_t>()[i], grad.view().sizes[0]);
     double product = 0;
     for (int64_t k = 0; k < width && row != padding && bag >= 0; ++k) {
       product += static_cast<double>(grad.as<float>()[bag * width + k]) *

@@ -123,7 +123,8 @@ std::span<const OpDef> host() {
        .results = "out*",
        .doc = "An operator without a row, run by PyTorch's own kernel",
        .kind = Kind::host,
-       .attrs = {text("overload"), text("arguments"), text("results"), maybe(integer("key"))},
+       .attrs = {text("overload"), text("arguments"), text("results"),
+                 maybe(large(integer("key")))},
        // Whether it draws random numbers is PyTorch's business, so none is taken for equal to
        // another.
        .traits = {.reads_random_state = true},

@@ -26,6 +26,11 @@ struct HostCallCount {
 };
 std::vector<HostCallCount> host_calls(const Graph& graph);
 
+// Whether a graph from a file may run that overload ("aten::linalg_qr"): a file may say anything.
+bool may_be_in_file(std::string_view overload);
+// Error where the graph calls another one.
+void check_host_calls_of_file(const Graph& graph);
+
 // Error where the graph calls PyTorch and nobody has registered how.
 void check_host_calls_can_run(const Graph& graph);
 

@@ -8,6 +8,7 @@
 #include "tessera/kernels/elementwise.h"
 #include "tessera/kernels/softmax.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 #include "tessera/ops/rows.h"
 
@@ -132,14 +133,8 @@ void run_loss_gradient(const KernelCall& call) {
   (std::make_index_sequence<count>{});
 }
 
-void check_reduction(const OpView& op) {
-  const int64_t reduction = op.attrs().integer("reduction");
-  check(reduction >= none && reduction <= sum, ErrorKind::value,
-        "reduction must be 0 (none), 1 (mean) or 2 (sum), not {}", reduction);
-}
-
 std::vector<TensorType> infer_loss(const OpView& op) {
-  check_reduction(op);
+  check_reduction(op.attrs());
   const DType dtype = common_type(op, Types::floats);
   const Shape shape = broadcast(op.shape(0), op.shape(1));
   for (size_t i = 2; i < op.count(); ++i) {
@@ -152,7 +147,7 @@ std::vector<TensorType> infer_loss(const OpView& op) {
 }
 
 std::vector<TensorType> infer_loss_gradient(const OpView& op) {
-  check_reduction(op);
+  check_reduction(op.attrs());
   return {{common_type(op, Types::floats), common_shape(op)}};
 }
 
@@ -237,8 +232,11 @@ std::vector<TensorType> infer_softmax_gradient(const OpView& op) {
   check(op.shape(0) == op.shape(1), ErrorKind::value,
         "the gradient's shape {} is not the result's {}", to_string(op.shape(0)),
         to_string(op.shape(1)));
+  OperandChecks(op, "the gradient of softmax").floating(1, "the result");
   TensorType type = infer_softmax(op)[0];
   if (op.attrs().has("input_dtype")) type.dtype = op.attrs().dtype("input_dtype");
+  check(is_floating(type.dtype), ErrorKind::type,
+        "the gradient of softmax is floating point, not {}", name_of(type.dtype));
   return {type};
 }
 

@@ -7,6 +7,7 @@
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -27,13 +28,21 @@ struct Scores {
 };
 
 TensorType loss_type(const OpView& op, size_t input, bool batched) {
+  check_reduction(op.attrs());
   const int64_t reduction = op.attrs().integer("reduction");
-  check(reduction >= none && reduction <= sum, ErrorKind::value,
-        "reduction must be 0 (none), 1 (mean) or 2 (sum), not {}", reduction);
   const TensorType& x = op.type(input);
   check(x.shape.size() <= 2 && is_floating(x.dtype),
         "a margin loss wants floating point of shape [batch, classes], got {}", to_string(x));
   return {x.dtype, reduction == none && batched ? Shape{Scores(x.shape).batch} : Shape{}};
+}
+
+// The gradient that arrives, operand 0, is one for all or one for each image.
+void check_arriving(const OpView& op) {
+  OperandChecks(op, "the gradient of a margin loss").floating(0, "the arriving gradient");
+  const int64_t count = numel(op.shape(0)), batch = Scores(op.shape(1)).batch;
+  check(count == 1 || count == batch, ErrorKind::value,
+        "a margin loss of {} images cannot have a gradient of shape {}", batch,
+        to_string(op.shape(0)));
 }
 
 Cost cost_of_margins(const OpView& op, std::span<const TensorType>) {
@@ -76,7 +85,11 @@ int64_t checked_class(int64_t target, int64_t classes) {
 void check_targets(const OpView& op, size_t input) {
   const Scores scores(op.shape(input));
   const TensorType& target = op.type(input + 1);
-  check(numel(target.shape) == scores.batch && is_integral(target.dtype),
+  const OperandChecks operands(op, "multi_margin_loss");
+  operands.index(input + 1, "the target");
+  operands.floating(input + 2, "the weight");
+  operands.rank(input + 2, "the weight", 0, 1);
+  check(numel(target.shape) == scores.batch,
         "multi_margin_loss: wanted a class for each of {} images, got {}", scores.batch,
         to_string(target));
   const double p = op.attrs().number("p");
@@ -96,6 +109,7 @@ std::vector<TensorType> infer_multi(const OpView& op) {
 std::vector<TensorType> infer_multi_backward(const OpView& op) {
   check_targets(op, 1);
   loss_type(op, 1, true);
+  check_arriving(op);
   return {op.type(1)};
 }
 
@@ -149,14 +163,16 @@ void run_multi_backward(const KernelCall& call) {
 // ---- Several right classes: a row of them, ended by -1
 
 std::vector<TensorType> infer_multilabel(const OpView& op) {
-  check(op.shape(0) == op.shape(1) && is_integral(op.type(1).dtype),
-        "multilabel_margin_loss: the targets are {}, wanted integers of shape {}",
-        to_string(op.type(1)), to_string(op.shape(0)));
+  OperandChecks(op, "multilabel_margin_loss").index(1, "the target", op.shape(0));
   return {loss_type(op, 0, op.shape(0).size() == 2), {op.type(0).dtype, op.shape(1)}};
 }
 
 std::vector<TensorType> infer_multilabel_backward(const OpView& op) {
   loss_type(op, 1, true);
+  check_arriving(op);
+  const OperandChecks operands(op, "multilabel_margin_loss_backward");
+  operands.index(2, "the target", op.shape(1));
+  operands.floating(3, "is_target", op.shape(1));
   return {op.type(1)};
 }
 

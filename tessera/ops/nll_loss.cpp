@@ -44,7 +44,7 @@ std::vector<TensorType> infer_forward(const OpView& op) {
 }
 
 std::vector<TensorType> infer_backward(const OpView& op) {
-  check_operands(op, 1);
+  check_gradient_operands(op);
   return {op.type(1)};
 }
 
@@ -74,7 +74,7 @@ OpDef row(std::string name, bool spatial, bool gradient) {
   def.doc = gradient ? "gradient of negative log likelihood"
                      : "negative log likelihood of the target classes";
   def.kind = gradient ? Kind::gather : Kind::reduction;
-  def.attrs = {integer("reduction", mean), integer("ignore_index", -100)};
+  def.attrs = {integer("reduction", mean), large(integer("ignore_index", -100))};
   def.aten = {{def.name, same_arguments(def)}};
   def.infer = gradient ? infer_backward : infer_forward;
   def.cost = gradient ? backward_cost : forward_cost;

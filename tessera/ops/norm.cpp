@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -36,9 +37,7 @@ void check_floating(const TensorType& type, std::string_view what) {
 
 void check_operand(const OpView& op, size_t i, const Shape& shape, std::string_view what,
                    std::string_view name) {
-  if (!op.has(i)) return;
-  check(op.shape(i) == shape, "{}: {} has shape {}, wanted {}", what, name, to_string(op.shape(i)),
-        to_string(shape));
+  OperandChecks(op, what).floating(i, name, shape);
 }
 
 void check_mask(const OpView& op, std::string_view what) {
@@ -107,6 +106,7 @@ std::vector<TensorType> infer_batch_norm_backward(const OpView& op) {
     check(op.has(i), "batch_norm_backward: the statistics are missing");
     check_operand(op, i, per_channel, what, "a statistic");
   }
+  for (size_t i = 3; i <= 6; ++i) OperandChecks(op, what).floating(i, "a statistic");
   const TensorType parameter{op.has(2) ? op.type(2).dtype : op.type(1).dtype, per_channel};
   return {op.type(1), parameter, parameter};
 }
@@ -195,9 +195,11 @@ void check_groups(const OpView& op, const TensorType& input, std::string_view wh
   check_floating(input, what);
   const int64_t group = op.attrs().integer("group");
   const int64_t channels = op.attrs().integer("C");
-  check(group >= 1 && channels % group == 0, "{}: {} channels cannot be cut in {} groups", what,
-        channels, group);
-  check(op.attrs().integer("N") * channels * op.attrs().integer("HxW") == numel(input.shape),
+  check(group >= 1 && channels >= 0 && channels % group == 0,
+        "{}: {} channels cannot be cut in {} groups", what, channels, group);
+  const TensorType images{input.dtype,
+                          {op.attrs().integer("N"), channels, op.attrs().integer("HxW")}};
+  check(fits_in_memory(images) && numel(images.shape) == numel(input.shape),
         "{}: an input of shape {} does not have {} images of {} channels of {} elements", what,
         to_string(input.shape), op.attrs().integer("N"), channels, op.attrs().integer("HxW"));
 }

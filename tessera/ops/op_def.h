@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,6 +47,8 @@ struct AttrSpec {
   AttrType type;
   std::optional<Attr> fallback = {};  // the value when left out
   bool optional = false;              // may be left out without a value
+  // How large its whole numbers may be, either way. As it is here, rules may multiply two of them.
+  int64_t limit = std::numeric_limits<int32_t>::max();
 };
 using AttrSchema = std::vector<AttrSpec>;
 

@@ -7,6 +7,7 @@
 #include "tessera/kernels/sort.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -121,10 +122,7 @@ std::vector<TensorType> infer_search(const OpView& op) {
         "searchsorted: sequences of shape {} and values of shape {} differ before the last "
         "dimension",
         to_string(sorted), to_string(values));
-  if (op.has(2)) {
-    check(op.shape(2) == sorted, "searchsorted: the sorter has shape {}, the sequence {}",
-          to_string(op.shape(2)), to_string(sorted));
-  }
+  OperandChecks(op, "searchsorted").index(2, "the sorter", sorted);
   if (op.attrs().has("side")) {
     const std::string& side = op.attrs().text("side");
     check(side == "left" || side == "right", ErrorKind::value,

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -43,7 +44,7 @@ int64_t window_count(const kernels::PatchParams& params, Pair image) {
   const Pair windows = params.windows(image);
   check(windows[0] > 0 && windows[1] > 0, "unfold: no window of size {} fits an image of size {}",
         to_string(params.kernel), to_string(image));
-  return windows[0] * windows[1];
+  return saturating_product({windows[0], windows[1]});
 }
 
 std::vector<TensorType> infer_im2col(const OpView& op) {
@@ -54,7 +55,7 @@ std::vector<TensorType> infer_im2col(const OpView& op) {
   const auto params = params_of(op.attrs());
   const size_t rank = shape.size();
   Shape out(shape.begin(), shape.end() - 2);
-  out.back() *= params.kernel[0] * params.kernel[1];
+  out.back() = saturating_product({out.back(), params.kernel[0], params.kernel[1]});
   out.push_back(window_count(params, {shape[rank - 2], shape[rank - 1]}));
   return {{op.type(0).dtype, out}};
 }
@@ -90,6 +91,10 @@ std::vector<TensorType> infer_unfold_backward(const OpView& op) {
   const int64_t size = op.attrs().integer("size");
   const int64_t step = op.attrs().integer("step");
   const int64_t dim = wrap_dim(op.attrs().integer("dim"), static_cast<int64_t>(sizes.size()));
+  check_sizes(sizes, op.type(0).dtype, "unfold_backward");
+  check(size >= 0 && step >= 1 && (sizes.empty() || size <= sizes[static_cast<size_t>(dim)]),
+        "unfold_backward: windows of size {} at every {} elements do not fit sizes {}", size, step,
+        to_string(sizes));
   Shape wanted = sizes;
   if (!sizes.empty()) {
     int64_t& length = wanted[static_cast<size_t>(dim)];

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -64,8 +65,7 @@ TensorType pooled_type(const TensorType& input, const kernels::PoolParams& p) {
 }
 
 void check_grad(const TensorType& grad, const TensorType& out) {
-  check(grad.shape == out.shape, "pooling: the gradient has shape {}, the result {}",
-        to_string(grad.shape), to_string(out.shape));
+  check(grad == out, "pooling: the gradient is {}, the result {}", to_string(grad), to_string(out));
 }
 
 // Of an input and its pooled form one is the first operand, the other the result.
@@ -76,7 +76,11 @@ int64_t fewer_elements(const OpView& op, std::span<const TensorType> results) {
 template <size_t dims>
 Cost cost_of_windows(const OpView& op, std::span<const TensorType> results) {
   const int64_t windows = fewer_elements(op, results);
-  return ReductionCost{windows * numel(per_dimension(op.attrs(), "kernel_size", dims, 1)), windows};
+  int64_t elements = windows;
+  for (const int64_t size : per_dimension(op.attrs(), "kernel_size", dims, 1)) {
+    elements = saturating_product({elements, size});
+  }
+  return ReductionCost{elements, windows};
 }
 
 Cost cost_of_adaptive(const OpView& op, std::span<const TensorType> results) {
@@ -102,9 +106,7 @@ template <size_t dims>
 std::vector<TensorType> infer_max_backward(const OpView& op) {
   const TensorType out = pooled_type(op.type(1), params_of<dims>(op.attrs()));
   check_grad(op.type(0), out);
-  check(op.shape(2) == out.shape && is_integral(op.type(2).dtype),
-        "pooling: the indices are {}, wanted integers of shape {}", to_string(op.type(2)),
-        to_string(out.shape));
+  OperandChecks(op, "pooling").index(2, "indices", out.shape);
   return {op.type(1)};
 }
 
@@ -179,7 +181,9 @@ void run_adaptive(const KernelCall& call) {
 template <size_t dims>
 std::vector<TensorType> infer_adaptive_backward(const OpView& op) {
   check_input(op.type(1), dims);
-  check(op.shape(0).size() == op.shape(1).size(),
+  check(op.shape(0).size() == op.shape(1).size() && op.type(0).dtype == op.type(1).dtype &&
+            std::equal(op.shape(0).begin(), op.shape(0).end() - static_cast<std::ptrdiff_t>(dims),
+                       op.shape(1).begin()),
         "pooling: a gradient of shape {} does not belong to an input of shape {}",
         to_string(op.shape(0)), to_string(op.shape(1)));
   return {op.type(1)};
@@ -208,16 +212,13 @@ void run_adaptive_max(const KernelCall& call) {
 
 template <size_t dims>
 std::vector<TensorType> infer_adaptive_max_backward(const OpView& op) {
-  check(op.shape(2) == op.shape(0) && is_integral(op.type(2).dtype),
-        "pooling: the indices are {}, wanted integers of shape {}", to_string(op.type(2)),
-        to_string(op.shape(0)));
+  OperandChecks(op, "pooling").index(2, "indices", op.shape(0));
   return infer_adaptive_backward<dims>(op);
 }
 
 template <size_t dims>
 std::vector<TensorType> infer_unpool(const OpView& op) {
-  check(op.shape(0) == op.shape(1), "max_unpool: the indices have shape {}, the input {}",
-        to_string(op.shape(1)), to_string(op.shape(0)));
+  OperandChecks(op, "max_unpool").index(1, "indices", op.shape(0));
   return infer_adaptive<dims>(op);
 }
 

@@ -45,6 +45,7 @@ void run_bernoulli(const KernelCall& call) {
 }
 
 void run_bernoulli_tensor(const KernelCall& call) {
+  expect_elements_of<float>(call.inputs[1].dtype);
   const OperandReader probabilities(call.inputs[1], call.outputs[0].sizes);
   dispatch<Types::all>(call.outputs[0].dtype, [&]<typename T>() {
     fill<T>(call, [&](const Words& words, size_t i, int64_t e) {
@@ -158,7 +159,9 @@ void check_range(const OpView& op, DType dtype) {
   const int64_t low = op.attrs().integer("low");
   const int64_t high =
       op.attrs().has("high") ? op.attrs().integer("high") : end_of(narrowed(dtype));
-  check(low < high && high - low <= int64_t{1} << 32, ErrorKind::value,
+  int64_t range = 0;
+  check(low < high && !__builtin_sub_overflow(high, low, &range) && range <= int64_t{1} << 32,
+        ErrorKind::value,
         "there is no range of up to 2^32 integers from {} up to but not including {}", low, high);
 }
 
@@ -198,7 +201,7 @@ OpDef random_row(RandomRow row) {
             .cost = rows::elementwise_cost<15>,
             .cpu = row.cpu,
             .samples = std::move(row.samples)};
-  def.attrs.push_back(integer("key", 0));
+  def.attrs.push_back(large(integer("key", 0)));
   return def;
 }
 
@@ -224,10 +227,10 @@ std::vector<Sample> shape_samples(const Attrs& extra) {
 }
 
 std::vector<OpDef> make_rows() {
-  const AttrSpec size = ints("size");
+  const AttrSpec size = large(ints("size"));
   const AttrSpec dtype = maybe(data_type("dtype"));
-  const AttrSpec low = integer("low", 0);
-  const AttrSpec high = maybe(integer("high"));
+  const AttrSpec low = large(integer("low", 0));
+  const AttrSpec high = maybe(large(integer("high")));
   const AttrSpec mean = number("mean", 0);
   const AttrSpec deviation = number("std", 1);
   const AttrSpec from = number("from", 0);

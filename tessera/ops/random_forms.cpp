@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -26,6 +27,7 @@ std::vector<TensorType> infer_rrelu(const OpView& op) {
   check(op.attrs().number("lower") <= op.attrs().number("upper"), ErrorKind::value,
         "rrelu: the lower slope {} is above the upper {}", op.attrs().number("lower"),
         op.attrs().number("upper"));
+  OperandChecks(op, "rrelu").floating(1, "the noise", op.shape(0));
   return {op.type(0), op.type(1)};
 }
 
@@ -45,7 +47,13 @@ std::vector<ValueId> decompose_rrelu(Builder& b, const Node& node) {
   return {b.add("mul", {x, slope}), b.reshape(slope, b.shape(node.operands[1]))};
 }
 
-std::vector<TensorType> infer_rrelu_backward(const OpView& op) { return {op.type(1)}; }
+std::vector<TensorType> infer_rrelu_backward(const OpView& op) {
+  const OperandChecks operands(op, "rrelu");
+  operands.floating(0, "the gradient", op.shape(1));
+  operands.floating(1, "the input");
+  operands.floating(2, "the noise", op.shape(1));
+  return {op.type(1)};
+}
 
 std::vector<ValueId> decompose_rrelu_backward(Builder& b, const Node& node) {
   const ValueId grad = node.operands[0];
@@ -78,7 +86,7 @@ std::vector<ValueId> decompose_normal(Builder& b, const Node& node) {
 std::vector<OpDef> make_rows() {
   const AttrSchema slopes = {number("lower", 0.125), number("upper", 1.0 / 3),
                              flag("training", false)};
-  const AttrSpec key = integer("key", 0);
+  const AttrSpec key = large(integer("key", 0));
   return {
       {.name = "rrelu_with_noise",
        .operands = "self, noise",

@@ -9,6 +9,7 @@
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -213,7 +214,10 @@ std::vector<TensorType> infer_repeat(const OpView& op) {
         shape.size());
   for (const int64_t count : repeats) check(count >= 0, "repeat: {} is negative", count);
   Shape out = repeats;
-  for (size_t i = 0; i < shape.size(); ++i) out[out.size() - shape.size() + i] *= shape[i];
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t& size = out[out.size() - shape.size() + i];
+    size = saturating_product({size, shape[i]});
+  }
   return {{op.type(0).dtype, out}};
 }
 

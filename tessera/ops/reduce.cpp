@@ -48,10 +48,15 @@ void check_floating(const OpView& op, DType dtype) {
         name_of(op.type(0).dtype));
 }
 
-// Where the fold of nothing has no value.
+// Where the fold of nothing has no value. There may be no folds at all.
 void check_not_empty(const OpView& op) {
-  check(numel(op.shape(0)) > 0, ErrorKind::value, "there is no extreme of the empty shape {}",
-        to_string(op.shape(0)));
+  const Shape& shape = op.shape(0);
+  const auto dims = folded_dims(op.attrs(), static_cast<int64_t>(shape.size()));
+  bool nothing = dims.empty() && numel(shape) == 0;
+  for (const int64_t dim : dims) {
+    nothing |= !shape.empty() && shape[static_cast<size_t>(dim)] == 0;
+  }
+  check(!nothing, ErrorKind::value, "there is no extreme of the empty shape {}", to_string(shape));
 }
 
 std::vector<TensorType> infer_sum(const OpView& op) {

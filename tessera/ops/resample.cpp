@@ -7,6 +7,7 @@
 #include "tessera/base/scratch.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -54,10 +55,11 @@ Shape resized(const Shape& input, size_t dims, const Attrs& attrs) {
   Shape out = input;
   for (size_t d = 0; d < dims; ++d) {
     int64_t& size = out[2 + d];
-    size = has_size ? attrs.integers("output_size")[d]
-                    : static_cast<int64_t>(static_cast<double>(size) * scale_of(attrs, dims, d));
-    check(size > 0 && input[2 + d] > 0, "resizing: from shape {} to size {}", to_string(input),
-          size);
+    const double wanted = has_size ? static_cast<double>(attrs.integers("output_size")[d])
+                                   : static_cast<double>(size) * scale_of(attrs, dims, d);
+    check(wanted >= 1 && wanted < 0x1p48 && input[2 + d] > 0,
+          "resizing: from shape {} to size {} in dimension {}", to_string(input), wanted, 2 + d);
+    size = static_cast<int64_t>(wanted);
   }
   return out;
 }
@@ -95,7 +97,9 @@ void run_resize(const KernelCall& call) {
 
 template <size_t dims>
 std::vector<TensorType> infer_resize_backward(const OpView& op) {
+  check_floating(op.type(0), "resizing");
   const Shape& input = op.attrs().integers("input_size");
+  check_sizes(input, op.type(0).dtype, "resizing");
   check(resized(input, dims, op.attrs()) == op.shape(0),
         "resizing: a gradient of shape {} does not belong to an input of shape {}",
         to_string(op.shape(0)), to_string(input));
@@ -162,8 +166,7 @@ void run_pad(const KernelCall& call) {
 template <Border border, size_t dims>
 std::vector<TensorType> infer_pad_backward(const OpView& op) {
   const Shape shape = padded<border, dims>(op.type(1), op.attrs());
-  check(shape == op.shape(0), "padding: the gradient has shape {}, the result {}",
-        to_string(op.shape(0)), to_string(shape));
+  OperandChecks(op, "padding").floating(0, "the gradient", shape);
   return {op.type(1)};
 }
 
@@ -183,8 +186,8 @@ std::vector<TensorType> infer_shuffle(const OpView& op) {
   check(rank >= 3 && r >= 1 && shape[rank - 3] % (r * r) == 0,
         "pixel_shuffle: shape {} cannot be upscaled by {}", to_string(shape), r);
   shape[rank - 3] /= r * r;
-  shape[rank - 2] *= r;
-  shape[rank - 1] *= r;
+  shape[rank - 2] = saturating_product({shape[rank - 2], r});
+  shape[rank - 1] = saturating_product({shape[rank - 1], r});
   return {{op.type(0).dtype, shape}};
 }
 
@@ -194,7 +197,7 @@ std::vector<TensorType> infer_unshuffle(const OpView& op) {
   const size_t rank = shape.size();
   check(rank >= 3 && r >= 1 && shape[rank - 2] % r == 0 && shape[rank - 1] % r == 0,
         "pixel_unshuffle: shape {} cannot be downscaled by {}", to_string(shape), r);
-  shape[rank - 3] *= r * r;
+  shape[rank - 3] = saturating_product({shape[rank - 3], r, r});
   shape[rank - 2] /= r;
   shape[rank - 1] /= r;
   return {{op.type(0).dtype, shape}};

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -20,11 +21,7 @@ TensorView input_or_none(const KernelCall& call, size_t i) {
 
 void check_operand(const OpView& op, size_t i, const Shape& shape, std::string_view what,
                    std::string_view name) {
-  if (!op.has(i)) return;
-  check(is_floating(op.type(i).dtype), ErrorKind::type, "{}: {} must be floating point, not {}",
-        what, name, name_of(op.type(i).dtype));
-  check(op.shape(i) == shape, "{}: {} has shape {}, wanted {}", what, name, to_string(op.shape(i)),
-        to_string(shape));
+  OperandChecks(op, what).floating(i, name, shape);
 }
 
 struct Sizes {
@@ -33,6 +30,8 @@ struct Sizes {
 
   // From a sequence [time, batch, parts * hidden].
   Sizes(const TensorType& sequence, int64_t parts, std::string_view what) : dtype(sequence.dtype) {
+    check(is_floating(dtype), ErrorKind::type, "{}: a sequence must be floating point, not {}",
+          what, name_of(dtype));
     const Shape& shape = sequence.shape;
     check(shape.size() == 3 && shape[0] > 0 && shape[2] % parts == 0,
           "{}: wanted a sequence [time, batch, {} * hidden] of at least one step, got shape {}",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,13 @@ inline AttrSpec blob(std::string name) { return {std::move(name), AttrType::blob
 // May be left out without a value.
 inline AttrSpec maybe(AttrSpec spec) {
   spec.optional = true;
+  return spec;
+}
+
+// Its whole numbers may be larger than 32 bits hold: sizes and strides of whole tensors, which the
+// rule checks before it multiplies them, and keys of random numbers.
+inline AttrSpec large(AttrSpec spec) {
+  spec.limit = std::numeric_limits<int64_t>::max();
   return spec;
 }
 

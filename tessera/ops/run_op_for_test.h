@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/run_reference.h"
 
 namespace tessera {
 
@@ -146,7 +147,7 @@ class OpRun {
     for (HostTensor& operand : operands) inputs.push_back(operand.view());
     for (HostTensor& result : results) outputs.push_back(result.view());
     ThreadPool pool(2);
-    row.cpu({inputs, outputs, node.attrs, pool, rng_});
+    run_reference(row, {inputs, outputs, node.attrs, pool, rng_});
     return results;
   }
 

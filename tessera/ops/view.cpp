@@ -2,6 +2,8 @@
 // and constants.
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/geometry.h"
@@ -28,22 +30,39 @@ Cost cost_of_source(const OpView&, std::span<const TensorType> results) {
 
 Cost cost_of_nothing(const OpView&, std::span<const TensorType>) { return CopyCost{0}; }
 
-void check_shape(const Shape& shape) {
-  for (const int64_t size : shape)
-    check(size >= 0, "a size cannot be negative: {}", to_string(shape));
+void check_type(const TensorType& type) {
+  for (const int64_t size : type.shape)
+    check(size >= 0, "a size cannot be negative: {}", to_string(type.shape));
+  check(fits_in_memory(type), "{} is larger than any memory", to_string(type));
 }
 
-void check_inside(const Geometry& window, const Shape& whole, std::string_view what) {
-  check_shape(window.shape);
+// As extent(), for numbers that nobody has looked at; nothing where it is larger than any memory.
+std::optional<int64_t> checked_extent(const Geometry& geometry) {
+  if (numel(geometry.shape) == 0) return 0;
+  int64_t last = geometry.offset;
+  for (size_t i = 0; i < geometry.shape.size(); ++i) {
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(geometry.shape[i] - 1, geometry.strides[i], &reach) ||
+        __builtin_add_overflow(last, reach, &last)) {
+      return std::nullopt;
+    }
+  }
+  if (last == std::numeric_limits<int64_t>::max()) return std::nullopt;
+  return last + 1;
+}
+
+void check_inside(const Geometry& window, const TensorType& whole, std::string_view what) {
+  check_type({whole.dtype, window.shape});
   check(window.shape.size() == window.strides.size(), "{}: {} sizes but {} strides", what,
         window.shape.size(), window.strides.size());
   bool negative = window.offset < 0;
   for (const int64_t stride : window.strides) negative |= stride < 0;
   check(!negative, "{}: strides and offset cannot be negative, got {} and {}", what,
         to_string(window.strides), window.offset);
-  check(extent(window) <= numel(whole),
+  const auto reached = checked_extent(window);
+  check(reached && *reached <= numel(whole.shape),
         "{}: sizes {} with strides {} at offset {} reach outside a tensor of shape {}", what,
-        to_string(window.shape), to_string(window.strides), window.offset, to_string(whole));
+        to_string(window.shape), to_string(window.strides), window.offset, to_string(whole.shape));
 }
 
 // ---- view, write_view
@@ -51,7 +70,7 @@ void check_inside(const Geometry& window, const Shape& whole, std::string_view w
 std::vector<TensorType> infer_view(const OpView& op) {
   const Geometry geometry{op.attrs().integers("shape"), op.attrs().integers("strides"),
                           op.attrs().integer("offset")};
-  check_inside(geometry, op.shape(0), "view");
+  check_inside(geometry, op.type(0), "view");
   return {{op.type(0).dtype, geometry.shape}};
 }
 
@@ -67,7 +86,7 @@ void run_view(const KernelCall& call) {
 
 std::vector<TensorType> infer_write_view(const OpView& op) {
   const Geometry window{op.shape(1), op.attrs().integers("strides"), op.attrs().integer("offset")};
-  check_inside(window, op.shape(0), "write_view");
+  check_inside(window, op.type(0), "write_view");
   for (size_t i = 0; i < window.shape.size(); ++i) {
     check(window.shape[i] <= 1 || window.strides[i] != 0,
           "write_view: cannot write {} values of dimension {} to one place; write to a clone "
@@ -98,8 +117,9 @@ Cost cost_of_write_view(const OpView& op, std::span<const TensorType>) {
 void run_copy(const KernelCall& call) { kernels::copy(call.inputs[0], call.outputs[0], call.pool); }
 
 std::vector<TensorType> infer_fill(const OpView& op) {
-  check_shape(op.attrs().integers("shape"));
-  return {{op.attrs().dtype("dtype"), op.attrs().integers("shape")}};
+  const TensorType type{op.attrs().dtype("dtype"), op.attrs().integers("shape")};
+  check_type(type);
+  return {type};
 }
 
 void run_fill(const KernelCall& call) {
@@ -132,7 +152,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "Another geometry over x's row-major elements.",
        .kind = Kind::view,
-       .attrs = {ints("shape"), ints("strides"), integer("offset", 0)},
+       .attrs = {large(ints("shape")), large(ints("strides")), large(integer("offset", 0))},
        .infer = infer_view,
        .cost = cost_of_nothing,
        .cpu = run_view,
@@ -147,7 +167,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "base with source written into the window that strides and offset describe.",
        .kind = Kind::gather,
-       .attrs = {ints("strides"), integer("offset", 0)},
+       .attrs = {large(ints("strides")), large(integer("offset", 0))},
        .traits = {.in_place = {{0, 0}}},
        .infer = infer_write_view,
        .cost = cost_of_write_view,
@@ -171,7 +191,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "A tensor with the same value everywhere.",
        .kind = Kind::source,
-       .attrs = {ints("shape"), number("value"), dtype},
+       .attrs = {large(ints("shape")), number("value"), dtype},
        .infer = infer_fill,
        .cost = cost_of_source,
        .cpu = run_fill,
@@ -183,7 +203,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "A tensor known when the program is made.",
        .kind = Kind::source,
-       .attrs = {ints("shape"), dtype, blob("data")},
+       .attrs = {large(ints("shape")), dtype, blob("data")},
        .infer = infer_constant,
        .cost = cost_of_source,
        .cpu = run_constant,

@@ -7,6 +7,7 @@
 #include "tessera/base/geometry.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/operand_checks.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -34,6 +35,7 @@ Geometry slice_window(const Shape& sizes, int64_t dim, int64_t start, int64_t en
   const auto wrapped = [&](int64_t i) {
     return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
   };
+  step = std::min(step, std::max<int64_t>(size, 1));  // a longer one picks the same
   start = wrapped(start);
   end = std::max(start, wrapped(end));
   Geometry window = dense(sizes);
@@ -126,6 +128,7 @@ void check_fits(const Shape& source, const Geometry& window) {
 template <WindowRule window_of>
 std::vector<TensorType> infer_backward(const OpView& op) {
   const Shape& sizes = op.attrs().integers("input_sizes");
+  check_sizes(sizes, op.type(0).dtype, "the gradient of a window");
   check_fits(op.shape(0), window_of(sizes, op.attrs()));
   return {{op.type(0).dtype, sizes}};
 }
@@ -245,7 +248,7 @@ OpDef composite(WindowRow row) {
 OpDef window_backward(std::string name, std::string doc, AttrSchema attrs, std::string arguments,
                       decltype(OpDef::infer) infer, decltype(OpDef::decompose) decompose,
                       std::vector<Sample> samples) {
-  attrs.push_back(ints("input_sizes"));
+  attrs.push_back(large(ints("input_sizes")));
   const std::string spelling = "grad_output | input_sizes, " + std::move(arguments);
   return composite({name,
                     "grad_output",
@@ -274,8 +277,8 @@ OpDef window_scatter(std::string name, std::string doc, AttrSchema attrs, std::s
 }
 
 std::vector<OpDef> make_rows() {
-  const AttrSchema slice = {integer("dim", 0), maybe(integer("start")), maybe(integer("end")),
-                            integer("step", 1)};
+  const AttrSchema slice = {integer("dim", 0), maybe(large(integer("start"))),
+                            maybe(large(integer("end"))), integer("step", 1)};
   const AttrSchema select = {integer("dim"), integer("index")};
   const AttrSchema diagonal = {integer("offset", 0), integer("dim1", 0), integer("dim2", 1)};
   const Attrs stepped = {{"dim", attr(1)}, {"start", attr(1)}, {"end", attr(5)}, {"step", attr(2)}};

@@ -5,6 +5,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
+#include "tessera/passes/forms.h"
 
 namespace tessera {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr int max_depth = 32;  // of composites made of composites; more is a cycle in the table
 
 // True where the node was replaced.
-bool take_apart(Rewriter& r, const Node& node) {
+bool take_apart(Rewriter& r, const Node& node, const std::vector<int32_t>& uses) {
   const OpDef& row = op(node);
   if (!row.decompose) return false;
   const ErrorContext where("taking apart {}", print_node(r.old_graph(), node));
@@ -26,8 +27,14 @@ bool take_apart(Rewriter& r, const Node& node) {
   TESSERA_INVARIANT(parts.size() == node.results.size(), "{} became {} values instead of {}",
                     node.op, parts.size(), node.results.size());
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (!parts[i].valid()) continue;
     const TensorType& before = r.old_graph().type(node.results[i]);
+    if (!parts[i].valid()) {
+      // Nobody should use it; who does, as a text may, reads zeros.
+      if (uses[static_cast<size_t>(node.results[i].index)] > 0) {
+        r.replace(node.results[i], builder.add("fill", {}, fill_attributes(before, 0)));
+      }
+      continue;
+    }
     const TensorType& after = builder.type(parts[i]);
     TESSERA_INVARIANT(before == after, "result {} of {} was {} and became {}", i, node.op,
                       to_string(before), to_string(after));
@@ -41,8 +48,9 @@ bool take_apart(Rewriter& r, const Node& node) {
 void decompose(Graph& graph) {
   for (int depth = 0; depth < max_depth; ++depth) {
     bool changed = false;
+    const std::vector<int32_t> uses = count_uses(graph);
     graph = rewrite(graph, [&](Rewriter& r, const Node& node) {
-      if (take_apart(r, node)) {
+      if (take_apart(r, node, uses)) {
         changed = true;
       } else {
         TESSERA_INVARIANT(op(node).kind != Kind::composite, "the composite {} was not taken apart",

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t max_result_bytes = 1 << 20;  // larger ones cost more to keep than to make
+constexpr int64_t max_result_bytes = 1 << 20;      // larger ones cost more to keep than to make
+constexpr int64_t max_operand_elements = 1 << 24;  // reading more may take longer than the program
 
 using Bytes = std::vector<std::byte>;
 
@@ -73,6 +74,9 @@ bool may_fold(const Graph& graph, const Node& node) {
   for (const ValueId result : node.results) {
     const int64_t size = bytes(graph.type(result));
     if (size == 0 || size > max_result_bytes) return false;
+  }
+  for (const ValueId operand : node.operands) {
+    if (operand.valid() && numel(graph.type(operand).shape) > max_operand_elements) return false;
   }
   return !node.results.empty();
 }

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/host_call.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -41,8 +42,13 @@ void check_types(const Graph& graph, const OpDef& row, const Node& node) {
 
 }  // namespace
 
-Graph read_graph(std::string_view text) {
+Graph read_graph(std::string_view text, FromFile limit) {
   Graph graph = parse(text);
+  for (int32_t i = 0; i < graph.value_count(); ++i) {
+    check(graph.type({i}).dtype != DType::f16, ErrorKind::type,
+          "%{} is {}: half precision cannot be computed with yet; use f32", i,
+          to_string(graph.type({i})));
+  }
   for (int32_t i = 0; i < graph.node_count(); ++i) {
     Node& node = graph.node({i});
     const ErrorContext where("node {}", print_node(graph, node));
@@ -52,6 +58,7 @@ Graph read_graph(std::string_view text) {
     node.attrs = completed(*row, std::move(node.attrs));
     check_types(graph, *row, node);
   }
+  if (limit == FromFile::safe_host_calls) check_host_calls_of_file(graph);
   return graph;
 }
 

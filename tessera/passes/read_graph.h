@@ -1,6 +1,9 @@
 // Reads a graph from text that may come from anywhere. Beyond parse(), every node must be a use of
 // a row of the operator table that its rule accepts; attributes that are left out get their
 // defaults. Error otherwise.
+//
+// Such a graph may be run: it calls no operator of PyTorch that is not known to be safe whatever
+// its arguments are. A tool that only looks at a graph takes any_host_call.
 #pragma once
 
 #include <string_view>
@@ -9,6 +12,8 @@
 
 namespace tessera {
 
-Graph read_graph(std::string_view text);
+enum class FromFile { safe_host_calls, any_host_call };
+
+Graph read_graph(std::string_view text, FromFile limit = FromFile::safe_host_calls);
 
 }  // namespace tessera

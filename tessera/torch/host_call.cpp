@@ -98,7 +98,16 @@ struct ParsedCall {
   explicit ParsedCall(const Attrs& attrs)
       : op(find(attrs.text("overload"))),
         arguments(parse_host_arguments(attrs.text("arguments"), op.schema())),
-        results(parse_host_results(attrs.text("results"))) {}
+        results(parse_host_results(attrs.text("results"))) {
+    // A graph from a file may leave out anything; kernels do not look.
+    for (size_t i = 0; i < arguments.size() && may_be_in_file(attrs.text("overload")); ++i) {
+      const c10::Argument& argument = op.schema().arguments()[i];
+      const bool none =
+          arguments[i].kind == HostArgument::Kind::constant && arguments[i].constant.isNone();
+      check(!none || argument.type()->kind() == c10::TypeKind::OptionalType, ErrorKind::value,
+            "{} needs its argument '{}'", attrs.text("overload"), argument.name());
+    }
+  }
 
   static c10::OperatorHandle find(const std::string& overload) {
     const size_t dot = overload.find('.');
@@ -125,8 +134,7 @@ at::Tensor over(const TensorView& view) {
 }
 
 at::Tensor operand_tensor(const KernelCall& call, const HostOperand& operand, bool written) {
-  check(operand.number < call.inputs.size(), ErrorKind::value, "there is no operand {}",
-        operand.number);
+  check(call.has_input(operand.number), ErrorKind::value, "there is no operand {}", operand.number);
   const at::Tensor tensor = over(call.inputs[operand.number]);
   if (operand.dtype && *operand.dtype != call.inputs[operand.number].dtype) {
     return tensor.to(scalar_type_of(*operand.dtype));
@@ -219,6 +227,13 @@ void run_host_call(const KernelCall& call) {
     call_pytorch(call, parsed_call(call.attrs));
   } catch (const c10::Error& error) {
     fail(ErrorKind::user, "{}: {}", call.attrs.text("overload"), error.what_without_backtrace());
+  } catch (const Error&) {
+    throw;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& error) {
+    // Some of its kernels throw what the standard library has.
+    fail(ErrorKind::user, "{}: {}", call.attrs.text("overload"), error.what());
   }
 }
 

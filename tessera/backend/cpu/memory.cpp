@@ -1,6 +1,7 @@
 #include "tessera/backend/cpu/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -26,8 +27,8 @@ size_t rounded(int64_t bytes, size_t unit) {
   return (static_cast<size_t>(bytes) + unit - 1) / unit * unit;
 }
 
-void check_found(const void* data, int64_t bytes) {
-  check(data, ErrorKind::runtime,
+void check_found(bool found, int64_t bytes) {
+  check(found, ErrorKind::runtime,
         "The model needs {} MB of memory in one piece, which this machine does not have; a smaller "
         "batch needs less.",
         bytes >> 20);
@@ -65,8 +66,14 @@ std::byte* map_pages(size_t size) {
 
 }  // namespace
 
+int64_t physical_memory() {
+  return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+}
+
 Memory::Memory(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
+  // The kernel promises more than there is, and ends a process that touches it.
+  check_found(bytes <= physical_memory(), bytes);
   if (is_large(bytes)) {
     const size_t size = rounded(bytes, huge_page);
     data_ = map_pages(size);

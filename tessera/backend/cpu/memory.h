@@ -8,6 +8,8 @@
 
 namespace tessera::cpu {
 
+int64_t physical_memory();  // of this machine, in bytes
+
 class Memory {
  public:
   Memory() = default;

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/run_reference.h"
 
 namespace tessera::cpu {
 namespace {
@@ -250,7 +251,7 @@ std::vector<Bytes> Referee::reference(const Node& node, bool moved, uint64_t key
     memory.emplace_back(static_cast<size_t>(bytes(graph_.type(id))));
     outputs.push_back(view_of(graph_.type(id)));
   }
-  op(node).cpu({inputs, outputs, node.attrs, pool, rng});
+  run_reference(op(node), {inputs, outputs, node.attrs, pool, rng});
   return {std::make_move_iterator(memory.begin() + static_cast<std::ptrdiff_t>(first)),
           std::make_move_iterator(memory.end())};
 }

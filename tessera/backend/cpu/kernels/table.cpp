@@ -51,6 +51,16 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     // clang-format on
 };
 
+// For results without elements.
+class NothingToDo : public PreparedKernel {
+ public:
+  void run(const KernelCall&, std::span<std::byte>) const override {}
+};
+
+bool is_empty(const KernelOperand& operand) {
+  return operand.present && numel(operand.geometry.shape) == 0;
+}
+
 // Kernels of these do the same with every element, in whatever order.
 bool any_layout(const OpDef& op) { return op.kind == Kind::elementwise || op.kind == Kind::update; }
 
@@ -60,8 +70,14 @@ bool all_plain(const KernelUse& use) {
          std::all_of(use.outputs.begin(), use.outputs.end(), plain);
 }
 
-// Those of an operator that are not turned off, in the order of preference.
-std::vector<const KernelEntry*> entries_of(std::string_view op) {
+// Those of an operator that are not turned off, in the order of preference. Tensors without
+// elements are not worth a fast kernel's care.
+std::vector<const KernelEntry*> entries_of(const KernelUse& use) {
+  if (std::any_of(use.inputs.begin(), use.inputs.end(), is_empty) ||
+      std::any_of(use.outputs.begin(), use.outputs.end(), is_empty)) {
+    return {};
+  }
+  const std::string_view op = use.op.name;
   auto found = all_entries(op);
   for (const KernelEntry& entry : contraction_map_entries()) {
     if (entry.op != op) continue;
@@ -93,7 +109,7 @@ std::vector<const KernelEntry*> all_entries(std::string_view op) {
 }
 
 Tails likely_tails(const KernelUse& use) {
-  for (const KernelEntry* entry : entries_of(use.op.name)) {
+  for (const KernelEntry* entry : entries_of(use)) {
     if (entry->follows) continue;
     if (entry->wants ? !entry->wants(use).empty() : entry->applies(use)) return entry->tails;
   }
@@ -101,7 +117,7 @@ Tails likely_tails(const KernelUse& use) {
 }
 
 KernelWish kernel_wish(const KernelUse& use) {
-  for (const KernelEntry* entry : entries_of(use.op.name)) {
+  for (const KernelEntry* entry : entries_of(use)) {
     if (entry->follows) return {{}, true};
     if (entry->wants) {
       std::vector<Layout> layouts = entry->wants(use);
@@ -119,13 +135,16 @@ bool entry_applies(const KernelEntry& entry, const KernelUse& use) {
 }
 
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use) {
-  auto entries = entries_of(use.op.name);
+  auto entries = entries_of(use);
   std::erase_if(entries, [&](const KernelEntry* entry) { return !entry_applies(*entry, use); });
   return entries;
 }
 
 KernelChoice choose_kernel(const KernelUse& use) {
-  for (const KernelEntry* entry : entries_of(use.op.name)) {
+  if (std::all_of(use.outputs.begin(), use.outputs.end(), is_empty) && !use.outputs.empty()) {
+    return {"nothing", std::make_shared<NothingToDo>()};
+  }
+  for (const KernelEntry* entry : entries_of(use)) {
     if (entry_applies(*entry, use)) return {std::string(entry->name), entry->prepare(use)};
   }
   TESSERA_INVARIANT(any_layout(use.op) || all_plain(use),
