@@ -12,7 +12,7 @@ _MISSING = re.compile(r"missing a required.* argument: '(\w+)'")
 
 
 class Bound(NamedTuple):
-    """The arguments of one call. Defaults are filled in; a tensor among them stays a default."""
+    """The arguments of one call. Defaults are filled in."""
 
     positional: Any  # structures
     by_name: Any
@@ -26,6 +26,16 @@ class Bound(NamedTuple):
         return args, _structure.rebuild(self.by_name, iterator)
 
 
+def _may_be_input(default):
+    # Forward may look at the values of integers, which are sizes and indices.
+    return (
+        isinstance(default, torch.Tensor)
+        and default.layout is torch.strided
+        and default.numel() > 0
+        and (default.is_floating_point() or default.dtype is torch.bool)
+    )
+
+
 class Signature:
     """The parameters of a forward method."""
 
@@ -35,8 +45,12 @@ class Signature:
         except ValueError:  # a compiled method, which says nothing of its parameters
             self._signature = inspect.signature(lambda *args, **kwargs: None)
 
-    def bind(self, args: tuple, kwargs: dict) -> Bound:
-        """AssertionError for arguments that forward does not have, Error for missing ones."""
+    def bind(self, args: tuple, kwargs: dict, whole_batch: bool = False) -> Bound:
+        """AssertionError for arguments that forward does not have, Error for missing ones.
+
+        A tensor that is a default is an input as others are, where a call is one micro-batch:
+        `whole_batch`. Several could not share it, so that it is a constant of forward then.
+        """
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -45,8 +59,7 @@ class Signature:
             default = parameter.default
             if parameter.name in bound.arguments or default is inspect.Parameter.empty:
                 continue
-            # A tensor that the user did not pass is a constant of forward, not an input.
-            if not _structure.has_tensors(default):
+            if not _structure.has_tensors(default) or (whole_batch and _may_be_input(default)):
                 bound.arguments[parameter.name] = default
         tensors: List[torch.Tensor] = []
         positional = _structure.flatten(tuple(bound.args), tensors)
@@ -105,3 +118,11 @@ def difference(compiled: Bound, call: Bound) -> Optional[str]:
         if not _structure.same(wanted, got):
             return f"the model was compiled for {what} {wanted}, this call has {got}"
     return None
+
+
+def in_order_of(compiled: Bound, call: Bound) -> Bound:
+    """The call with the keys of its dictionaries in the compiled order, where that is no matter."""
+    tensors = iter(call.tensors)
+    positional, ordered = _structure.ordered_as(compiled.positional, call.positional, tensors)
+    by_name, rest = _structure.ordered_as(compiled.by_name, call.by_name, tensors)
+    return Bound(positional, by_name, compiled.names, [*ordered, *rest])

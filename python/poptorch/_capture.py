@@ -8,6 +8,7 @@ from torch.distributions import Distribution
 from torch.nn.modules import module as torch_module
 
 from . import poptorch_core
+from ._logging import logger
 from ._static_forms import static_forms
 from .ops import identity_loss
 
@@ -82,6 +83,10 @@ def _marked(loss):
     return marked
 
 
+def _pre_hooks(module):
+    return getattr(module, "_forward_pre_hooks", {}).values()  # scripted modules have none
+
+
 class _Registered:
     """Parameters and buffers as they are registered; forward must not register others."""
 
@@ -93,12 +98,44 @@ class _Registered:
             if isinstance(table, dict)  # scripted modules have tables that cannot be changed
         ]
         # Plain attributes are put back too: what forward computed into them has no values.
-        self._attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
+        self._attributes = [
+            (f"{name}." if name else "", module, vars(module), dict(vars(module)))
+            for name, module in model.named_modules()
+        ]
+        self._versions = [
+            (prefix + name, value, value._version)
+            for prefix, _, _, before in self._attributes
+            for name, value in before.items()
+            if isinstance(value, torch.Tensor) and not value.is_inference()
+        ]
+
+    def warn_of_attributes(self):
+        """Say which tensors forward put into plain attributes, or changed: that does not stay."""
+        for name, tensor, version in self._versions:
+            if tensor._version != version:
+                logger.warning(
+                    "forward changed '%s' in place, which is no registered buffer: it keeps its "
+                    "value, from which every run starts; use register_buffer()",
+                    name,
+                )
+        for prefix, module, attributes, before in self._attributes:
+            # Weight norm and its like compute an attribute anew in every call.
+            hooks = {getattr(hook, "name", None) for hook in _pre_hooks(module)}
+            for name, value in attributes.items():
+                if not isinstance(value, torch.Tensor) or value is before.get(name):
+                    continue
+                if name not in hooks:
+                    logger.warning(
+                        "forward assigned a tensor to '%s', which is no registered buffer: the "
+                        "attribute stays as it was, in later calls too; use register_buffer() and "
+                        "change it in place, or return the tensor",
+                        prefix + name,
+                    )
 
     def restore(self):
         """Undo what forward registered; return the name of the first such tensor, or None."""
         changed = None
-        for attributes, before in self._attributes:
+        for _, _, attributes, before in self._attributes:
             tensors = {
                 name
                 for name, value in (*attributes.items(), *before.items())
@@ -151,6 +188,7 @@ def capturing(model: torch.nn.Module):
     try:
         with static_forms():
             yield
+        registered.warn_of_attributes()
     finally:
         for name, method in _ORIGINAL.items():
             setattr(torch.Tensor, name, method)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Union
 import torch
 
 from . import _process, _structure, _wrapping, optim, poptorch_core
-from ._arguments import Bound, Signature, difference
+from ._arguments import Bound, Signature, difference, in_order_of
 from ._capture import capturing
 from ._inspection import Inspection
 from ._logging import logger
@@ -59,12 +59,14 @@ class PoplarExecutor(Inspection):
         self._returns_tuple = False
         self._returns_tensor = False
         self._signature: Any = None
+        self._weight_tables: tuple = ()  # of the module that is compiled
+        self._optimizer = optimizer
         # The core must not keep us alive: nobody could see that circle and free it.
         this: Any = weakref.ref(self)
         self._core = poptorch_core.Executor(
             training,
-            lambda: list(this()._traced.named_parameters()),
-            lambda: list(this()._traced.named_buffers()),
+            lambda: _wrapping.named_weights(this()._traced, "parameters"),
+            lambda: _wrapping.named_weights(this()._traced, "buffers"),
             lambda tensors: this()._forward(tensors),
             options._core,
             optim.described(optimizer) if optimizer is not None else None,
@@ -73,6 +75,7 @@ class PoplarExecutor(Inspection):
         self._options = options._over(self._core.options)
         if training:
             _wrapping.wrap(model, self)
+        self._own = frozenset(self.__dict__)  # all others are the user's
         _process.open_executors.add(self)
 
     def _forward(self, tensors):
@@ -94,12 +97,20 @@ class PoplarExecutor(Inspection):
 
     def _prepared(self, args, kwargs):
         """The tensors of a call, with their names."""
+        poptorch_core.Executor.check_callable()
         signature = self._signature_of_forward()
-        bound = signature.bind(args, kwargs)
+        bound = signature.bind(args, kwargs, self._core.micro_batches() == 1)
+        for tensor in bound.tensors:
+            _wrapping.sync(tensor)
         if not self._core.isCompiled():
             self._prepare_compilation(signature, bound)
         else:
+            if not poptorch_core.holds_the_same(self._weight_tables):
+                self._follow_module()
             differs = difference(self._compiled_for, bound)
+            if differs:
+                bound = in_order_of(self._compiled_for, bound)
+                differs = difference(self._compiled_for, bound)
             if differs:
                 raise poptorch_core.Error(
                     f"{differs}; call destroy() or wrap the model again to compile it for others"
@@ -108,11 +119,15 @@ class PoplarExecutor(Inspection):
 
     def _prepare_compilation(self, signature, bound):
         check_groupings(self._groupings, self._traced, self.options.replication_factor)
-        self._inputs = bound._replace(tensors=[])  # the tensors themselves are not ours to keep
+        self._inputs = bound._replace(
+            positional=_structure.noting_order(bound.positional),
+            by_name=_structure.noting_order(bound.by_name),
+            tensors=[],  # they are not ours to keep
+        )
         # Users may change a list that they passed, and pass it again.
         self._compiled_for = self._inputs._replace(
-            positional=_structure.snapshot(bound.positional),
-            by_name=_structure.snapshot(bound.by_name),
+            positional=_structure.snapshot(self._inputs.positional),
+            by_name=_structure.snapshot(self._inputs.by_name),
         )
         self._tensors_only = signature.tensors_alone(bound)
         if _structure.has_mapping(bound.positional) or any(
@@ -122,15 +137,20 @@ class PoplarExecutor(Inspection):
                 "a dict as an argument has only partial support: its keys are part of the program, "
                 "and other keys later mean another program; consider a tuple"
             )
+        self._follow_module()  # destroy() may have unwrapped it, or it have got other weights
+
+    def _follow_module(self):
+        """Take note of the parameters, buffers and sub-modules that the module has now."""
+        self._weight_tables = _wrapping.tables_of(self._traced)
         if self._training:
-            # destroy() may have undone it, or the module have got other weights.
             _wrapping.wrap(self._user_model, self)
+        self._core.weights_were_replaced()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run all micro-batches in the arguments; return what forward returns."""
         results = None
         if self._tensors_only and not kwargs:
-            results = self._core.run_tensors(args)
+            results = self._core.run_tensors(args, self._weight_tables)
         if results is None:
             results = self._core.run(self._prepared(args, kwargs))
         elif self._returns_tuple:
@@ -158,6 +178,7 @@ class PoplarExecutor(Inspection):
 
     def detachFromDevice(self) -> None:
         """Fetch everything from the device and free it; the next call attaches again."""
+        self.copyWeightsToHostIfNeeded()
         self._core.detachFromDevice()
 
     def copyWeightsToHost(self) -> None:
@@ -170,16 +191,24 @@ class PoplarExecutor(Inspection):
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetch weights where the device has newer ones; True where it had."""
-        return self._core.copyWeightsToHostIfNeeded()
+        fetch = self.copyWeightsToHost
+        if getattr(fetch, "__func__", None) is PoplarExecutor.copyWeightsToHost:
+            return self._core.copyWeightsToHostIfNeeded()
+        outdated = self._core.host_is_outdated()
+        if outdated:
+            fetch()  # a derived class does more than we do
+        return outdated
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Use the numbers of this optimiser from the next call on."""
         self._core.setOptimizer(optim.described(optimizer))
+        self._optimizer = optimizer
 
     def destroy(self) -> None:
         """Free the program; the module keeps its weights. A later call compiles again."""
         if not self._core.isCompiled():
             return
+        self.copyWeightsToHostIfNeeded()
         self._core.destroy()
         if self._training:
             _wrapping.unwrap(self._user_model, self)
@@ -230,6 +259,28 @@ class PoplarExecutor(Inspection):
 
     def __repr__(self) -> str:
         return module_repr(self._user_model)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles have the module, options, optimiser and random state, no program."""
+        others = {k: v for k, v in self.__dict__.items() if k not in self._own and k != "_own"}
+        state = {
+            "rng_state": self._core.rng_state if self._core.isCompiled() else None,
+            "training": self._traced.training,  # of the moment when it was wrapped
+            "groupings": self._groupings,
+            "others": others,
+        }
+        made_from = (self._user_model, self._options.clone(), self._training, self._optimizer)
+        return _restored, (type(self), *made_from, state)
+
+
+def _restored(kind, model, options, training, optimizer, state):
+    executor = kind.__new__(kind)
+    PoplarExecutor.__init__(executor, model, options, training, optimizer)
+    executor._traced.training = state["training"]
+    executor._groupings.update(state["groupings"])
+    executor._core.restore_rng_state(state["rng_state"])
+    executor.__dict__.update(state["others"])
+    return executor
 
 
 def _hidden_tensors(value):

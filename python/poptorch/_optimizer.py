@@ -6,6 +6,7 @@ import torch
 
 from . import poptorch_core
 from ._logging import logger
+from ._state_on_device import StateOnDevice
 
 # What an optimiser has once, whatever a group says; only some of it in each class.
 _WIDE = (
@@ -52,12 +53,16 @@ class Optimizer(torch.optim.Optimizer):
         """PyTorch's dictionary with two entries more, both None before the model is compiled.
 
         `ipu_state` has what the program remembers, by names such as `Accl1___fc.weight`;
-        `ipu_param` the numbers that may change. They are fetched where the program has newer ones.
+        `ipu_param` the numbers that may change. Where the program has newer ones, the state is
+        fetched when somebody looks at it or the program runs again.
         """
-        values = self._on_device.read()
-        state, numbers, fetched = values or (None, None, False)
-        if values and not fetched:
-            logger.debug("Using cached optimiser state dict")
+        seen = self._on_device.glance()
+        state, numbers = None, None
+        if seen:
+            snapshot, numbers, on_device = seen
+            state = StateOnDevice(snapshot) if on_device else snapshot.ipu_state()
+            if not on_device:
+                logger.debug("Using cached optimiser state dict")
         return {"ipu_state": state, "ipu_param": numbers, **super().state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

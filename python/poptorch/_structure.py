@@ -5,11 +5,12 @@ import collections
 import collections.abc
 import copy
 import dataclasses
+import itertools
 from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 
-from . import poptorch_core
+from . import _dict_hooks, poptorch_core
 
 
 class ICustomArgParser(abc.ABC):
@@ -122,6 +123,29 @@ class _NamedTuple(_Node):
         return [f"{prefix}.{name}" for name in self.kind._fields]
 
 
+class _Order:
+    """Whether somebody went through a dictionary, so that the order of its keys matters."""
+
+    matters = False
+
+
+class _NotingOrder(dict):
+    """A dictionary that notes when somebody goes through it."""
+
+    def __init__(self, pairs, order):
+        super().__init__(pairs)
+        self._order = order
+
+    def note(self):
+        self._order.matters = True
+
+    def __reduce_ex__(self, protocol):
+        return dict, (dict(self),)
+
+
+_dict_hooks.call_before(_NotingOrder, _dict_hooks.ORDERED, _NotingOrder.note)
+
+
 class _Mapping(_Node):
     """Any dictionary; `like` is one with the same keys and attributes of its own."""
 
@@ -129,6 +153,7 @@ class _Mapping(_Node):
         super().__init__(kind, children)
         self.keys = keys
         self.like = like
+        self.order = None  # a _Order that notes whether forward depends on it
 
     def __repr__(self):
         inside = ", ".join(f"{key!r}: {child!r}" for key, child in zip(self.keys, self.children))
@@ -140,6 +165,8 @@ class _Mapping(_Node):
     def rebuild(self, tensors):
         values = [rebuild(child, tensors) for child in self.children]
         pairs = list(zip(self.keys, values))
+        if self.order is not None:
+            return _NotingOrder(pairs, self.order)
         if self.like is None:
             return self.kind(pairs)
         made = copy.copy(self.like)
@@ -296,6 +323,42 @@ def names_of(structure: Any, name: str) -> List[str]:
     for child_name, child in zip(structure.names(name), structure.children):
         names += names_of(child, child_name)
     return names
+
+
+def noting_order(structure: Any) -> Any:
+    """The structure with dictionaries that note whether forward depends on their order."""
+    if not isinstance(structure, _Node):
+        return structure
+    copied = copy.copy(structure)
+    copied.children = [noting_order(child) for child in structure.children]
+    if isinstance(copied, _Mapping) and copied.kind is dict:
+        copied.order = _Order()
+    return copied
+
+
+def ordered_as(wanted: Any, got: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """(structure, tensors) of `got`, with its dictionaries in the order of those of `wanted`."""
+    if got is _LEAF:
+        return got, [next(tensors)]
+    if not isinstance(got, _Node):
+        return got, []
+    children = got.children
+    models = getattr(wanted, "children", None) or [None] * len(children)
+    keys = None
+    if isinstance(got, _Mapping):
+        by_key = dict(zip(wanted.keys, models)) if isinstance(wanted, _Mapping) else {}
+        models = [by_key.get(key) for key in got.keys]
+        order = getattr(wanted, "order", None)
+        if order is not None and not order.matters and set(by_key) == set(got.keys):
+            keys = wanted.keys
+    parts = [ordered_as(m, c, tensors) for m, c in itertools.zip_longest(models, children)]
+    parts = parts[: len(children)]
+    copied = copy.copy(got)
+    if keys is not None:
+        parts = [parts[got.keys.index(key)] for key in keys]
+        copied.keys = keys
+    copied.children = [structure for structure, _ in parts]
+    return copied, [tensor for _, own in parts for tensor in own]
 
 
 def constants_in(structure: Any) -> Iterator[Any]:

@@ -5,6 +5,8 @@ reference the user holds takes part. Copies and pickles have the original classe
 """
 
 import copyreg
+import functools
+import threading
 import weakref
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -13,11 +15,40 @@ import torch
 from . import poptorch_core
 
 # Looked at by our own bookkeeping and by torch on every call; they say nothing about values.
-_PROPERTIES = ("is_leaf", "requires_grad", "shape", "dtype", "device", "ndim", "_backward_hooks")
-_METHODS = ("dim", "size", "stride")
+_PROPERTIES = (
+    "is_leaf",
+    "requires_grad",
+    "shape",
+    "dtype",
+    "device",
+    "layout",
+    "ndim",
+    "grad",
+    "grad_fn",
+    "is_cuda",
+    "is_sparse",
+    "is_quantized",
+    "is_meta",
+    "_backward_hooks",
+)
+_METHODS = (
+    "__hash__",
+    "__len__",
+    "dim",
+    "size",
+    "stride",
+    "numel",
+    "nelement",
+    "element_size",
+    "is_contiguous",
+    "is_floating_point",
+    "is_complex",
+    "requires_grad_",
+)
 _NO_VALUES = frozenset(("__class__", "__dict__", "__torch_function__", *_PROPERTIES, *_METHODS))
 _NO_VALUE_FUNCTIONS = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in _PROPERTIES]
+    + [getattr(torch.Tensor, name).__set__ for name in ("grad", "requires_grad")]
     + [getattr(torch.Tensor, name) for name in _METHODS]
 )
 
@@ -25,6 +56,15 @@ _NO_VALUE_FUNCTIONS = frozenset(
 _LEADS_TO_VALUES = frozenset(("_parameters", "_buffers", "forward", "state_dict"))
 
 _SYNC = "_poptorch_sync"  # in a weight's __dict__: references to the executors that train it
+
+
+_quiet = threading.local()  # .on: whoever reaches weights now does not look at their values
+
+
+def sync(tensor: torch.Tensor) -> None:
+    """Fetch the tensor's newest values, where it is a weight that a program trains."""
+    if isinstance(tensor, _Synced):
+        _sync(tensor)
 
 
 def _sync(tensor):
@@ -140,7 +180,7 @@ def _check_type(name, tensor):
 
 def _module_class(original):
     def get_attribute(self, name):
-        if name in _LEADS_TO_VALUES:
+        if name in _LEADS_TO_VALUES and not getattr(_quiet, "on", False):
             for executor in executors_of(self):
                 executor.copyWeightsToHostIfNeeded()
         return original.__getattribute__(self, name)
@@ -153,6 +193,13 @@ def _module_class(original):
     def copy_weights_to_host_if_needed(self):
         """Fetch the newest weights; True where that was needed."""
         return any([executor.copyWeightsToHostIfNeeded() for executor in executors_of(self)])
+
+    def zero_grad(self, *args, **kwargs):
+        _quiet.on = True
+        try:
+            original.zero_grad(self, *args, **kwargs)
+        finally:
+            _quiet.on = False
 
     def reduce_ex(self, protocol):
         wrapped = type(self)
@@ -176,6 +223,7 @@ def _module_class(original):
             "__getattribute__": get_attribute,
             "destroy": destroy,
             "copyWeightsToHostIfNeeded": copy_weights_to_host_if_needed,
+            "zero_grad": functools.wraps(original.zero_grad)(zero_grad),
             "__reduce_ex__": reduce_ex,
             "__module__": original.__module__,
             "__doc__": original.__doc__,
@@ -209,3 +257,28 @@ def _weights(module) -> Iterator[Tuple[str, torch.Tensor]]:
             if tensor is not None and id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield (f"{path}.{name}" if path else name), tensor
+
+
+def named_weights(module: torch.nn.Module, kind: str) -> List[Tuple[str, torch.Tensor]]:
+    """The "parameters" or "buffers" of a module; those with several names under each of them."""
+    listed = dict(getattr(module, f"named_{kind}")())
+    known = {id(tensor) for tensor in listed.values()}
+    for path, child in module.named_modules(remove_duplicate=False):
+        for name, tensor in getattr(child, f"_{kind}").items():
+            if id(tensor) in known:
+                listed.setdefault(f"{path}.{name}" if path else name, tensor)
+    return list(listed.items())
+
+
+def tables_of(module: torch.nn.Module) -> tuple:
+    """(table, name, object), one after the other, for all that is registered in a module.
+
+    poptorch_core.holds_the_same() tells whether it still is.
+    """
+    entries: List[Any] = []
+    for child in module.modules():
+        for table in (child._parameters, child._buffers, child._modules):
+            if isinstance(table, dict):  # scripted modules cannot be changed
+                for name, value in table.items():
+                    entries += (table, name, value)
+    return tuple(entries)

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "tessera/api/compile_hooks.h"
 #include "tessera/api/environment.h"
@@ -33,10 +34,15 @@ RngState initial_rng(const Options& options) {
   return {seed >> 1, 0};  // not negative, as a seed of the user's
 }
 
-Optimizer default_optimizer(const ModelAccess& model) {
+std::vector<at::Tensor> all_parameters(const ModelAccess& model) {
   std::vector<at::Tensor> parameters;
-  for (const auto& parameter : model.parameters()) parameters.push_back(parameter.tensor);
-  return optim::SGD(std::move(parameters), {.lr = 0.01});
+  for (const auto& parameter : model.parameters()) {
+    const auto is_it = [&](const at::Tensor& known) { return known.is_same(parameter.tensor); };
+    if (std::none_of(parameters.begin(), parameters.end(), is_it)) {
+      parameters.push_back(parameter.tensor);  // once, whatever names it has
+    }
+  }
+  return parameters;
 }
 
 void check_options(Purpose purpose, const Options& options) {
@@ -76,8 +82,9 @@ Executor::Executor(Purpose purpose, ModelAccess model, const Options& options,
       model_(std::move(model)),
       options_(options),
       optimizer_(optimizer                      ? std::move(*optimizer)
-                 : purpose == Purpose::training ? default_optimizer(model_)
+                 : purpose == Purpose::training ? optim::SGD(all_parameters(model_), {.lr = 0.01})
                                                 : Optimizer("SGD", {})),
+      default_optimizer_(purpose == Purpose::training && !optimizer),
       rng_(initial_rng(options_)),
       has_seed_(options_.random_seed().has_value()) {
   check_options(purpose_, options_);
@@ -96,8 +103,8 @@ Executor::~Executor() {
         error.what());
   }
   optimizer_.state().disconnect(*this, false);
-  for (const auto& weight : host_weights_) {
-    if (weight->newer_values == this) weight->newer_values = nullptr;
+  for (const ModuleWeight& weight : weights_) {
+    if (weight.record->newer_values == this) weight.record->newer_values = nullptr;
   }
 }
 
@@ -132,7 +139,15 @@ std::vector<NamedTensor> Executor::micro_batch(const std::vector<NamedTensor>& i
   return batch;
 }
 
+void Executor::check_callable() {
+  check(
+      !is_capturing(),
+      "a wrapped model was called while forward, or a hook, of a wrapped model is captured for its "
+      "program; call the module itself there, for example executor.model(...)");
+}
+
 void Executor::compile(const std::vector<NamedTensor>& inputs) {
+  check_callable();
   const std::lock_guard lock(mutex_);
   if (isCompiled()) {
     log(LogLevel::warn, "compile() was called on a model that is compiled already; ignored");
@@ -158,6 +173,10 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   };
 
   bring_weights_to_host();
+  for (const auto& [name, tensor] : module_tensors()) {
+    if (tensor.is_cpu() && tensor.layout() == at::kStrided) check_memory(name, tensor);
+  }
+  if (default_optimizer_) optimizer_.param_groups()[0].parameters = all_parameters(model_);
   CaptureRequest request;
   request.parameters = model_.parameters();
   request.buffers = model_.buffers();
@@ -186,20 +205,18 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   executable_ = std::move(executable);
   progress(100);
 
-  weights_ = std::move(captured.states);
+  weights_ = ModuleWeights(captured.states, module_tensors(), purpose_ == Purpose::training);
+  look_again_ = false;
   outputs_ = std::move(captured.outputs);
   changed_inputs_ = std::move(captured.changed_inputs);
-  host_weights_.clear();
-  for (const BoundState& weight : weights_) host_weights_.push_back(host_weight(weight.host));
-  sent_versions_.assign(weights_.size(), 0);
   prepare_calls(inputs);
   host_calls_.clear();
   for (const auto& [overload, nodes] : host_calls(executable_->graph())) {
     host_calls_.push_back({overload, nodes});
   }
+  if (!is_offline()) attachToDevice();
   compilation_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!is_offline()) attachToDevice();
 }
 
 std::vector<HostCall> Executor::hostCalls() const {
@@ -228,6 +245,27 @@ void Executor::check_inputs(c10::ArrayRef<at::Tensor> inputs) const {
           "again to compile it for other inputs",
           inputs_[i].name, described(tensor.scalar_type(), shape_of(tensor)),
           described(inputs_[i].type, inputs_[i].shape));
+  }
+}
+
+// The program knows each input as a tensor of its own. In eager execution a change of one would be
+// seen in others that lie in the same memory.
+void Executor::check_changed_inputs(c10::ArrayRef<at::Tensor> inputs) {
+  for (const ChangedInput& changed : changed_inputs_) {
+    const size_t i = changed.input;
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      check(i == j || !share_memory(inputs[i], inputs[j]),
+            "forward changes the input '{}' in place, and the input '{}' lies in the same memory: "
+            "a program cannot follow that; pass a clone() of one of them",
+            inputs_[i].name, inputs_[j].name);
+    }
+    for (const ModuleWeight& weight : weights_) {
+      check(
+          !share_memory(inputs[i], weight.host),
+          "forward changes the input '{}' in place, which lies in the memory of the model's '{}': "
+          "a program cannot follow that; pass a clone() of it",
+          inputs_[i].name, weight.name);
+    }
   }
 }
 
@@ -277,7 +315,8 @@ void Executor::prepare_calls(const std::vector<NamedTensor>& inputs) {
 }
 
 std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
-  const std::lock_guard lock(mutex_);
+  check_callable();
+  std::unique_lock lock(mutex_);
   if (!isCompiled()) {
     check(!is_offline(), ErrorKind::assertion,
           "Trying to run a model on an offline device: with ConnectionType.Never or an offline "
@@ -286,26 +325,38 @@ std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {
   }
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& input : inputs) tensors.push_back(input.tensor);
-  return run_compiled(tensors);
+  return run_compiled(tensors, lock);
 }
 
 std::optional<std::vector<at::Tensor>> Executor::run_again(c10::ArrayRef<at::Tensor> inputs) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!isCompiled() || inputs.size() != inputs_.size()) return std::nullopt;
-  return run_compiled(inputs);
+  return run_compiled(inputs, lock);
 }
 
-std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs) {
+std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs,
+                                               std::unique_lock<std::recursive_mutex>& lock) {
   const auto start = std::chrono::steady_clock::now();
-  if (!isAttachedToDevice()) attachToDevice();
-  check_inputs(inputs);
-  fetch_newer_weights();
+  const auto prepare = [&] {
+    if (!isAttachedToDevice()) attachToDevice();
+    check_inputs(inputs);
+    return have_weights();
+  };
+  while (!prepare()) {
+    // Two executors that train the same weights in two threads must not wait for each other.
+    lock.unlock();
+    if (model_.poll) model_.poll();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    lock.lock();
+    check_compiled();
+  }
   if (optimizer_.state().pending(*this)) send_loaded_state();
 
   const bool synthetic = times_.empty();
   for (size_t i = 0; i < inputs.size() && !synthetic; ++i) {
     request_.inputs[i] = inputs_[i].stage.read(inputs[i], inputs_[i].name, input_warnings_);
   }
+  if (!changed_inputs_.empty()) check_changed_inputs(inputs);
   std::vector<at::Tensor> results;
   results.reserve(results_.size());
   for (size_t i = 0; i < results_.size(); ++i) {
@@ -313,6 +364,7 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs)
     request_.outputs[i].data = bytes_of(results.back()).data();
   }
   if (!anchors_.empty()) anchors_.before_run(request_);
+  if (optimizer_.state().has_waiting()) bring_optimizer_state();
   if (purpose_ == Purpose::training) mark_host_outdated();
   has_rng_state_ = true;
   optimizer_outdated_ = true;
@@ -390,10 +442,9 @@ void Executor::destroy() {
   }
   if (!optimizer_.keeps_state()) optimizer_.state().clear();
   close_session();
+  host_outdated_ = false;
   executable_.reset();
-  weights_.clear();
-  host_weights_.clear();
-  sent_versions_.clear();
+  weights_ = {};
   updated_.clear();
   loaded_numbers_.clear();
   outputs_.clear();
@@ -403,92 +454,6 @@ void Executor::destroy() {
   tensor_names_.clear();
   anchors_ = {};
   synthetic_inputs_.clear();
-}
-
-void Executor::copyWeightsToHost() {
-  const std::lock_guard lock(mutex_);
-  check_compiled();
-  if (!isAttachedToDevice()) return;
-  const NotRecorded quiet;  // user code may read a weight while another model is captured
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    const at::Tensor& host = weights_[i].host;
-    const auto device_type = scalar_type_of(executable_->states()[i].type.dtype);
-    const bool direct = host.is_contiguous() && host.scalar_type() == device_type;
-    const at::Tensor staged = direct ? host : at::empty(host.sizes(), device_type);
-    session_->read_state(i, bytes_of(staged));
-    if (!direct) host.copy_(staged);
-    host_weights_[i]->version += 1;
-    if (host_weights_[i]->newer_values == this) host_weights_[i]->newer_values = nullptr;
-  }
-  for (size_t i = 0; i < weights_.size(); ++i) sent_versions_[i] = host_weights_[i]->version;
-  host_outdated_ = false;
-}
-
-bool Executor::copyWeightsToHostIfNeeded() {
-  const std::lock_guard lock(mutex_);
-  if (!isAttachedToDevice() || !host_outdated_) return false;
-  copyWeightsToHost();
-  return true;
-}
-
-void Executor::copyWeightsToDevice() {
-  const std::lock_guard lock(mutex_);
-  check_compiled();
-  if (!isAttachedToDevice()) return;
-  for (size_t i = 0; i < weights_.size(); ++i) send_weight(i);
-  host_outdated_ = false;
-}
-
-void Executor::send_weight(size_t index) {
-  HostWeight& weight = *host_weights_[index];
-  if (weight.newer_values && weight.newer_values != this) {
-    weight.newer_values->write_weights_to_host();
-  }
-  session_->write_state(index, bytes_of(as_device_sees_it(weights_[index].host)));
-  sent_versions_[index] = weight.version;
-  if (weight.newer_values == this) weight.newer_values = nullptr;
-}
-
-void Executor::copyNamedBuffersToDevice() {
-  const std::lock_guard lock(mutex_);
-  check_compiled();
-  const auto names = options_.updatable_named_buffers();
-  check(names.has_value(),
-        "copyNamedBuffersToDevice: no buffers were named; use Options.updatableNamedBuffers()");
-  if (!isAttachedToDevice()) return;  // attaching sends all of them
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (std::find(names->begin(), names->end(), weights_[i].name) != names->end()) send_weight(i);
-  }
-}
-
-// Another executor over the same module may hold newer weights than the host.
-void Executor::bring_weights_to_host() const {
-  const auto bring = [this](const std::vector<NamedTensor>& tensors) {
-    for (const auto& named : tensors) {
-      WeightHolder* holder = host_weight(named.tensor)->newer_values;
-      if (holder && holder != this) holder->write_weights_to_host();
-    }
-  };
-  bring(model_.parameters());
-  bring(model_.buffers());
-}
-
-// ... and may have trained on since we took the weights from the host.
-void Executor::fetch_newer_weights() {
-  bool stale = false;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    WeightHolder* holder = host_weights_[i]->newer_values;
-    if (holder == this) continue;  // ours are the newest, whatever was written to the host
-    if (holder) holder->write_weights_to_host();
-    stale = stale || sent_versions_[i] != host_weights_[i]->version;
-  }
-  if (stale) copyWeightsToDevice();
-}
-
-void Executor::mark_host_outdated() {
-  host_outdated_ = true;
-  for (const auto& weight : host_weights_) weight->newer_values = this;
 }
 
 }  // namespace tessera

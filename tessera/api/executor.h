@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include "tessera/api/attribute_tracker.h"
 #include "tessera/api/host_weights.h"
 #include "tessera/api/input_stage.h"
+#include "tessera/api/module_weights.h"
 #include "tessera/api/optimizer.h"
 #include "tessera/api/options.h"
 #include "tessera/api/perf_counters.h"
@@ -30,6 +32,7 @@ enum class Purpose { training, inference };
 
 // How an executor reaches the user's module.
 struct ModelAccess {
+  // As they are now; one with several names is listed under each of them.
   std::function<std::vector<NamedTensor>()> parameters;
   std::function<std::vector<NamedTensor>()> buffers;
   // Runs forward on one micro-batch and returns its tensors, flattened.
@@ -63,6 +66,9 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   // happens, and nothing is returned, where it was not compiled or for another number of inputs.
   std::optional<std::vector<at::Tensor>> run_again(c10::ArrayRef<at::Tensor> inputs);
 
+  // Error where a call would be part of a forward that is being captured.
+  static void check_callable();
+
   // Compiles for these inputs. A second time it warns and does nothing.
   void compile(const std::vector<NamedTensor>& inputs);
 
@@ -75,6 +81,10 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   void copyWeightsToHost();
   void copyWeightsToDevice();
   bool copyWeightsToHostIfNeeded();  // true where a copy happened
+  bool host_is_outdated() const;     // the device has newer ones
+  // The module has other parameters or buffers than before: they are looked up before the next run,
+  // and go to the device then.
+  void weights_were_replaced() { look_again_ = true; }
   // The buffers that Options::updatableNamedBuffers names, and nothing else.
   void copyNamedBuffersToDevice();
 
@@ -87,6 +97,8 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   // the first run of a model without a seed. Setting a seed alone starts anew from it.
   std::optional<std::vector<int64_t>> rng_state() const;
   void set_rng_state(const std::optional<std::vector<int64_t>>& state);
+  void restore_rng_state(
+      const std::optional<std::vector<int64_t>>& state);  // also before compiling
 
   // The tensors of the program that anchorTensor() can name, and the values of those it named.
   std::vector<std::string> getTensorNames() const;
@@ -122,24 +134,35 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
     Shape shape;
   };
 
-  void write_weights_to_host() override { copyWeightsToHost(); }
+  void write_weights_to_host() override { copyWeightsToHostIfNeeded(); }
+  bool try_write_weights_to_host() override;
   bool is_offline() const { return options_.connection_type() == ConnectionType::never; }
   void check_for_compile() const;
   void name_and_anchor(Capture& capture, std::vector<Output> gradients);
   void check_compiled() const;
   void compile_program(const std::vector<NamedTensor>& inputs);
   void check_inputs(c10::ArrayRef<at::Tensor> inputs) const;
+  void check_changed_inputs(c10::ArrayRef<at::Tensor> inputs);
   void prepare_calls(const std::vector<NamedTensor>& inputs);
-  std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs);
+  std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs,
+                                       std::unique_lock<std::recursive_mutex>& lock);
   std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
   void add_update(Capture& capture);
+  void check_same_parameters(const Optimizer& optimizer) const;
   void accept(const Optimizer& optimizer);
   void send_hyperparameters();
   bool bring_optimizer_state() override;
+  std::optional<std::vector<NamedTensor>> newer_numbers() override;
+  std::vector<NamedTensor> optimizer_numbers() const;
   void send_optimizer_state();
   void send_loaded_state();
+  std::vector<NamedTensor> module_tensors() const;
   void bring_weights_to_host() const;
-  void fetch_newer_weights();
+  void look_up_weights();
+  bool fetch_newer_weights();
+  bool have_weights();
+  void read_weight(size_t index);
+  void write_trained_weights();
   void send_weight(size_t index);
   void mark_host_outdated();
 
@@ -150,7 +173,9 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   Options options_;
   Optimizer optimizer_;
   AttributeTracker attributes_;
-  Optimizer::Names updated_;                      // the parameters of its groups, in the program
+  bool default_optimizer_ = false;                // for all parameters, whichever they are
+  Optimizer::Names grouped_;                      // the parameters of its groups, in the module
+  Optimizer::Names updated_;                      // ... and in the program
   std::map<std::string, double> loaded_numbers_;  // with a state; since then no other was set
   bool optimizer_outdated_ = false;               // the host's copy of its state
 
@@ -161,9 +186,8 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   std::vector<Result> results_;  // per output of the executable
   RunRequest request_;           // made at compile time; a call only puts its memory in
   std::vector<HostCall> host_calls_;
-  std::vector<BoundState> weights_;  // the executable's first states
-  std::vector<std::shared_ptr<HostWeight>> host_weights_;
-  std::vector<uint64_t> sent_versions_;
+  ModuleWeights weights_;                 // the executable's first states
+  std::atomic<bool> look_again_ = false;  // the module has other tensors
   std::vector<CapturedOutput> outputs_;
   std::vector<ChangedInput> changed_inputs_;
   std::vector<std::string> tensor_names_;
@@ -173,7 +197,7 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   RngState rng_;
   bool has_seed_ = false, has_rng_state_ = false;  // what the user may know of it
   bool has_run_ = false;                           // since it was compiled
-  bool host_outdated_ = false;
+  std::atomic<bool> host_outdated_ = false;        // also read without the lock
   double compilation_seconds_ = 0;
 };
 

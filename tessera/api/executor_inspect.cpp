@@ -88,6 +88,11 @@ std::optional<std::vector<int64_t>> Executor::rng_state() const {
 void Executor::set_rng_state(const std::optional<std::vector<int64_t>>& state) {
   const std::lock_guard lock(mutex_);
   check_compiled();
+  restore_rng_state(state);
+}
+
+void Executor::restore_rng_state(const std::optional<std::vector<int64_t>>& state) {
+  const std::lock_guard lock(mutex_);
   if (!state) return;  // of a model without a seed that had not run: there is nothing to restore
   check(state->size() == 1 || state->size() == 2, ErrorKind::value,
         "rng_state must be a seed, alone or followed by 1 word as rng_state gave them; got a list "

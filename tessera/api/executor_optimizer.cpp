@@ -11,6 +11,59 @@
 #include "tessera/torch/dispatch.h"
 
 namespace tessera {
+namespace {
+
+bool is_weight(const at::Tensor& parameter, const at::Tensor& weight) {
+  if (parameter.is_same(weight)) return true;
+  return parameter.has_storage() && weight.has_storage() && parameter.numel() > 0 &&
+         parameter.storage().is_alias_of(weight.storage()) &&
+         parameter.storage_offset() == weight.storage_offset() &&
+         parameter.sizes() == weight.sizes();
+}
+
+// What the module calls a parameter of an optimiser; empty where it does not have it.
+std::string name_of(const at::Tensor& parameter, const std::vector<NamedTensor>& module) {
+  for (const auto& [name, tensor] : module) {
+    if (is_weight(parameter, tensor)) return name;
+  }
+  return {};
+}
+
+// What an optimiser has that is no part of the model stays as it is: eager execution might train
+// it. Error where all of it is: whoever made it meant another model.
+Optimizer::Names names_of(const Optimizer& optimizer, const std::vector<NamedTensor>& module) {
+  Optimizer::Names names;
+  std::vector<std::string> foreign;
+  bool trains_some = false;
+  for (const OptimizerGroup& group : optimizer.groups()) {
+    auto& in_group = names.emplace_back();
+    for (const at::Tensor& parameter : group.parameters) {
+      in_group.push_back(name_of(parameter, module));
+      trains_some = trains_some || !in_group.back().empty();
+      if (!in_group.back().empty() || !parameter.requires_grad()) continue;
+      foreign.push_back(fmt::format("number {} of group {} ({}{})", in_group.size() - 1,
+                                    names.size() - 1, c10::toString(parameter.scalar_type()),
+                                    to_string(shape_of(parameter))));
+    }
+  }
+  const size_t count = foreign.size();
+  constexpr size_t most = 5;
+  if (count > most) {
+    foreign.resize(most);
+    foreign.push_back(fmt::format("{} more", count - most));
+  }
+  if (count == 0) return names;
+  const std::string message = fmt::format(
+      "the optimizer has parameters that are not the wrapped model's, and that its "
+      "program does not train: {}",
+      fmt::join(foreign, ", "));
+  check(trains_some, "{}; make the optimizer from the parameters() that the model has now",
+        message);
+  log(LogLevel::warn, "{}", message);
+  return names;
+}
+
+}  // namespace
 
 // The optimiser's part of the step: which captured parameter is in which group.
 void Executor::add_update(Capture& captured) {
@@ -21,21 +74,39 @@ void Executor::add_update(Capture& captured) {
       training.accumulation_and_replication_reduction_type() == ReductionType::mean;
   spec.running_mean = training.mean_accumulation_and_replication_reduction_strategy() ==
                       MeanReductionStrategy::running;
+  grouped_ = names_of(optimizer_, model_.parameters());
   updated_.clear();
   for (size_t g = 0; g < spec.groups.size(); ++g) {
     for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
       for (const BoundState& state : captured.states) {
-        if (state.kind != StateKind::parameter) continue;
-        if (parameter.data_ptr() == state.host.data_ptr()) {
-          spec.groups[g].parameters.push_back(state.name);
-          break;
-        }
+        if (state.kind != StateKind::parameter || !is_weight(parameter, state.host)) continue;
+        spec.groups[g].parameters.push_back(state.name);
+        break;
       }
     }
     updated_.push_back(spec.groups[g].parameters);
   }
   add_optimizer(captured.graph, spec);
   optimizer_.compiled();
+}
+
+// The parameters of a group stay what they were, also where the module has new tensors for them.
+void Executor::check_same_parameters(const Optimizer& optimizer) const {
+  const auto& before = optimizer_.groups();
+  const auto& now = optimizer.groups();
+  const auto module = model_.parameters();
+  for (size_t g = 0; g < now.size() && g < before.size(); ++g) {
+    const auto &ours = now[g].parameters, &theirs = before[g].parameters;
+    bool same = ours.size() == theirs.size();
+    for (size_t i = 0; same && i < ours.size(); ++i) {
+      same = ours[i].is_same(theirs[i]) ||
+             (name_of(ours[i], module) == grouped_[g][i] && !grouped_[g][i].empty());
+    }
+    check(same,
+          "setOptimizer: the parameters of group {} cannot change after the model was compiled; "
+          "call destroy() first",
+          g);
+  }
 }
 
 // What an optimiser means for the options, and what of it has no meaning.
@@ -65,7 +136,10 @@ void Executor::setOptimizer(Optimizer optimizer) {
   std::optional<Optimizer> before;
   {
     const std::lock_guard lock(mutex_);
-    if (isCompiled()) optimizer.take_program_of(optimizer_);
+    if (isCompiled()) {
+      optimizer.take_program_of(optimizer_);
+      check_same_parameters(optimizer);
+    }
     accept(optimizer);
     before = optimizer_;
   }
@@ -76,6 +150,7 @@ void Executor::setOptimizer(Optimizer optimizer) {
     const std::lock_guard lock(mutex_);
     const bool changed = !optimizer.has_numbers_of(optimizer_);
     optimizer_ = std::move(optimizer);
+    default_optimizer_ = false;
     if (changed) {
       loaded_numbers_.clear();
       if (isAttachedToDevice()) send_hyperparameters();
@@ -107,6 +182,23 @@ void Executor::send_hyperparameters() {
   }
 }
 
+std::vector<NamedTensor> Executor::optimizer_numbers() const {
+  const NotRecorded quiet;
+  std::vector<NamedTensor> numbers;
+  for (const auto& [name, value] : optimizer_.device_numbers(updated_)) {
+    const auto loaded = loaded_numbers_.find(name);
+    const double number = loaded == loaded_numbers_.end() ? value : loaded->second;
+    numbers.push_back({name, at::scalar_tensor(number, at::kFloat)});
+  }
+  return numbers;
+}
+
+std::optional<std::vector<NamedTensor>> Executor::newer_numbers() {
+  const std::lock_guard lock(mutex_);
+  if (!isAttachedToDevice() || !optimizer_outdated_) return std::nullopt;
+  return optimizer_numbers();
+}
+
 bool Executor::bring_optimizer_state() {
   const std::lock_guard lock(mutex_);
   if (!isAttachedToDevice() || !optimizer_outdated_ || optimizer_.state().pending(*this))
@@ -122,11 +214,7 @@ bool Executor::bring_optimizer_state() {
     session_->read_state(i, bytes_of(tensor));
     values.ipu_state.push_back({states[i].name, tensor});
   }
-  for (const auto& [name, value] : optimizer_.device_numbers(updated_)) {
-    const auto loaded = loaded_numbers_.find(name);
-    const double number = loaded == loaded_numbers_.end() ? value : loaded->second;
-    values.ipu_param.push_back({name, at::scalar_tensor(number, at::kFloat)});
-  }
+  values.ipu_param = optimizer_numbers();
   for (const OptimizerGroup& group : optimizer_.groups()) values.groups.push_back(group.values);
   optimizer_.state().store(*this, std::move(values));
   optimizer_outdated_ = false;

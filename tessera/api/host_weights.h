@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -15,11 +16,14 @@ class WeightHolder {
   virtual ~WeightHolder() = default;
   // Writes the newest values to the host and says so in the records.
   virtual void write_weights_to_host() = 0;
+  // The same, unless another thread is at work there: false then. For whoever is at work himself,
+  // since that one may be waiting for him.
+  virtual bool try_write_weights_to_host() = 0;
 };
 
 struct HostWeight {
-  uint64_t version = 0;                  // grows whenever an executor writes the host's values
-  WeightHolder* newer_values = nullptr;  // null: the host's values are the newest we know
+  std::atomic<uint64_t> version = 0;  // grows whenever an executor writes the host's values
+  std::atomic<WeightHolder*> newer_values = nullptr;  // null: the host's are the newest we know
 };
 
 // The one record for a tensor's storage, for as long as somebody keeps it.

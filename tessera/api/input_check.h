@@ -1,4 +1,4 @@
-// Whether a tensor can be an input of a program at all.
+// Whether a tensor of the user's can be read at all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,17 @@
 
 namespace tessera {
 
-// Error for a tensor that has no elements to read: a sparse one, or one on another device.
+// Error for an input that has no elements to read: a sparse one, one on another device, or one
+// whose storage was made smaller.
 void check_readable(const std::string& name, const at::Tensor& tensor);
+
+// False for a tensor whose storage was made smaller than the tensor says it is.
+bool has_memory(const at::Tensor& tensor);
+
+// True where the elements of one lie, or may lie, where those of the other do.
+bool share_memory(const at::Tensor& a, const at::Tensor& b);
+
+// Error for a parameter or buffer whose memory is gone.
+void check_memory(const std::string& name, const at::Tensor& tensor);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace {
 // Its elements lie one after the other, as they are.
 bool is_dense(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous() &&
-         !tensor.is_neg();
+         !tensor.is_neg() && has_memory(tensor);
 }
 
 const std::byte* data_of(const at::Tensor& tensor) {

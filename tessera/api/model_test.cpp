@@ -66,6 +66,36 @@ TEST(Model, MayStandForItsModule) {
   again(x);
 }
 
+// spec: 1.3 host edits need a push
+TEST(Model, FollowsWeightsThatGetOtherMemory) {
+  Net net;
+  const auto x = torch::ones({4, 3});
+  auto training = trainingModel(net, {}, optim::SGD(net->parameters(), {.lr = 0.1}));
+  training(x);
+  training.module()->fc->weight.set_data(torch::zeros({2, 3}));
+  training.module()->fc->bias.set_data(torch::ones({2}));
+  const auto [output, loss] = training(x);
+  EXPECT_TRUE(torch::equal(output, torch::ones({4, 2})));
+  training.module()->fc->bias.set_data(torch::full({2}, 3.0));
+  training(x);
+  EXPECT_TRUE(torch::allclose(training.module()->fc->bias, torch::full({2}, 2.8)));
+  training.module()->fc->bias.set_data(torch::zeros({1}));
+  EXPECT_NE(message_of(ErrorKind::user, [&] { training(x); }).find("'fc.bias' changed"),
+            std::string::npos);
+}
+
+// An optimiser for another model would train nothing.
+TEST(Model, RefusesTheOptimizerOfAnother) {
+  Net net, other;
+  auto training = trainingModel(net, {}, optim::SGD(other->parameters(), {.lr = 0.1}));
+  EXPECT_NE(message_of(ErrorKind::user,
+                       [&] {
+                         training(torch::ones({4, 3}));
+                       })
+                .find("number 0 of group 0 (Float[2, 3]), number 1 of group 0 (Float[2])"),
+            std::string::npos);
+}
+
 struct Nested : nn::Module {
   using Result =
       std::tuple<std::map<std::string, at::Tensor>, std::vector<std::pair<at::Tensor, int>>,

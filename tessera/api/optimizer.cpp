@@ -4,6 +4,8 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/torch/convert.h"
 
 namespace tessera {
 namespace {
@@ -169,10 +171,6 @@ void Optimizer::take_program_of(const Optimizer& compiled) {
   };
   for (size_t g = 0; g < groups_.size(); ++g) {
     const OptimizerGroup &ours = groups_[g], &theirs = compiled.groups_[g];
-    require(std::equal(ours.parameters.begin(), ours.parameters.end(), theirs.parameters.begin(),
-                       theirs.parameters.end(),
-                       [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); }),
-            fmt::format("the parameters of group {} cannot change", g));
     for (const OptimizerFlag& flag : kind.flags) {
       require(is_set(ours.values, flag) == is_set(theirs.values, flag),
               fmt::format("'{}' of group {} cannot change", flag.name, g));
@@ -231,9 +229,56 @@ std::vector<std::pair<std::string, double>> Optimizer::device_numbers(const Name
   return numbers;
 }
 
+// A program has one number for all parameters of a group, so a dictionary must not have several.
+void Optimizer::check_device_numbers(const std::map<std::string_view, float>& numbers,
+                                     const Names& names) const {
+  const Program program = current_program();
+  const bool combined = wide_value("use_combined_accum", 0) != 0;
+  std::vector<std::string> missing;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const bool velocity = program.update.groups[g].velocity;
+    for (const DeviceNumber& number : optimizer_kind(kind_).device_numbers(velocity, combined)) {
+      if (program.constants[g].contains(number.attribute)) continue;
+      std::optional<std::pair<std::string, float>> first;
+      std::vector<std::string> absent;
+      for (const std::string& name : names[g]) {
+        const std::string full = specific_name(number, name);
+        const auto at = numbers.find(full);
+        if (at == numbers.end()) {
+          absent.push_back(full);
+          continue;
+        }
+        if (!first) first = {full, at->second};
+        check(
+            at->second == first->second, ErrorKind::value,
+            "ipu_param of the state that was loaded has {} for '{}' but {} for '{}', which are in "
+            "one parameter group and must have the same; load the state of an optimizer with the "
+            "same groups",
+            first->second, first->first, at->second, full);
+      }
+      const auto kept = static_cast<float>(number.value(groups_[g].values));
+      check(absent.empty() || !first || first->second == kept, ErrorKind::value,
+            "ipu_param of the state that was loaded has no '{}'; the others of its parameter group "
+            "would change from {} to {} and it must change with them: load a whole state",
+            absent.empty() ? "" : absent[0], kept, first ? first->second : 0);
+      missing.insert(missing.end(), absent.begin(), absent.end());
+    }
+  }
+  if (missing.empty() || numbers.empty()) return;
+  log(LogLevel::warn,
+      "ipu_param of the state that was loaded has no {}; what the device has there is kept",
+      fmt::join(missing, ", "));
+}
+
 void Optimizer::take_device_numbers(const OptimizerStateDict& loaded, const Names& names) {
   std::map<std::string_view, float> numbers;
-  for (const auto& [name, tensor] : loaded.ipu_param) numbers[name] = tensor.item().toFloat();
+  for (const auto& [name, tensor] : loaded.ipu_param) {
+    check(tensor.numel() == 1, ErrorKind::value,
+          "ipu_param '{}' of the state that was loaded must be one number, but its shape is {}",
+          name, to_string(shape_of(tensor)));
+    numbers[name] = tensor.item().toFloat();
+  }
+  check_device_numbers(numbers, names);
   const auto is = [](double number, float wanted) { return static_cast<float>(number) == wanted; };
   if (const auto at = numbers.find(loss_scaling_name);
       at != numbers.end() && !is(wide_value("loss_scaling", 1), at->second)) {

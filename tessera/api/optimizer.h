@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -82,8 +83,8 @@ class Optimizer {
   // From now on this is the optimiser of a program: what is constant stays constant.
   void compiled() { compiled_ = made_program(); }
 
-  // Replaces `compiled` in the program that was made for it. Error where that would take another
-  // program, or a constant would change; it names what.
+  // Replaces `compiled`, which has the same parameters, in the program that was made for it. Error
+  // where that would take another program, or a constant would change; it names what.
   void take_program_of(const Optimizer& compiled);
 
   // (name of the program's hyper-parameter, value) for all groups.
@@ -107,6 +108,8 @@ class Optimizer {
   };
 
   Program made_program() const;
+  void check_device_numbers(const std::map<std::string_view, float>& numbers,
+                            const Names& names) const;
   Program current_program() const { return compiled_ ? *compiled_ : made_program(); }
   bool is_constant(std::string_view attribute, double value, const OptimizerNumber* number) const;
   double wide_value(std::string_view name, double fallback) const;

@@ -1,5 +1,7 @@
 #include "tessera/api/optimizer_state.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 std::optional<OptimizerStateDict> OptimizerState::read(bool* fetched) {
@@ -11,7 +13,46 @@ std::optional<OptimizerStateDict> OptimizerState::read(bool* fetched) {
   return values_;
 }
 
+std::optional<OptimizerState::Glance> OptimizerState::glance() {
+  const std::lock_guard link(link_);
+  OptimizerStateHolder* const holder = holder_;
+  auto numbers = holder ? holder->newer_numbers() : std::nullopt;
+  const std::lock_guard lock(mutex_);
+  auto snapshot = std::make_shared<OptimizerSnapshot>(shared_from_this());
+  if (numbers && !pending_) {
+    waiting_.push_back(snapshot);
+    some_wait_ = true;
+    return Glance{std::move(snapshot), std::move(*numbers), true};
+  }
+  if (!values_) return std::nullopt;
+  snapshot->fill(values_->ipu_state);
+  return Glance{std::move(snapshot), values_->ipu_param, false};
+}
+
+bool OptimizerState::has_waiting() const {
+  if (!some_wait_) return false;
+  const std::lock_guard lock(mutex_);
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [](const auto& snapshot) { return !snapshot.expired(); });
+}
+
+std::vector<NamedTensor> OptimizerSnapshot::ipu_state() {
+  const auto known = [this] {
+    const std::lock_guard lock(mutex_);
+    return values_;
+  };
+  if (auto values = known()) return *values;
+  source_->read();  // fills all that wait
+  return known().value_or(std::vector<NamedTensor>());
+}
+
+void OptimizerSnapshot::fill(const std::vector<NamedTensor>& values) {
+  const std::lock_guard lock(mutex_);
+  if (!values_) values_ = values;
+}
+
 void OptimizerState::load(OptimizerStateDict values) {
+  if (has_waiting()) read();
   const std::lock_guard lock(mutex_);
   values_ = std::move(values);
   loaded_ = true;
@@ -60,6 +101,11 @@ void OptimizerState::sent() {
 void OptimizerState::store(const OptimizerStateHolder& holder, OptimizerStateDict values) {
   const std::lock_guard lock(mutex_);
   if (pending_ || holder_ != &holder) return;  // what was loaded meanwhile is newer
+  for (const auto& waiting : waiting_) {
+    if (const auto snapshot = waiting.lock()) snapshot->fill(values.ipu_state);
+  }
+  waiting_.clear();
+  some_wait_ = false;
   values_ = std::move(values);
 }
 

@@ -454,8 +454,14 @@ int64_t Options::micro_batches() const {
         "the replication factor, {}, must be a multiple of the size of the groups that "
         "inputReplicaGrouping made, {}",
         replication_factor(), input_group_size());
-  return device_iterations() * (replication_factor() / input_group_size()) *
-         training_.gradient_accumulation();
+  int64_t count = replication_factor() / input_group_size();
+  const bool overflows = __builtin_mul_overflow(count, device_iterations(), &count) ||
+                         __builtin_mul_overflow(count, training_.gradient_accumulation(), &count);
+  check(!overflows, ErrorKind::value,
+        "deviceIterations ({}) x replicationFactor ({}) x gradientAccumulation ({}) is more than "
+        "can be counted; use smaller numbers",
+        device_iterations(), replication_factor(), training_.gradient_accumulation());
+  return count;
 }
 
 void Options::check_for_compile() const {

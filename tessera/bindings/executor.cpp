@@ -69,12 +69,27 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
           .poll = &raise_pending_signal};
 }
 
+// Whether dictionaries still hold the objects they held: `entries` are (dictionary, key, object),
+// one after the other. So a module that got another parameter, buffer or sub-module is noticed in
+// every call.
+bool holds_the_same(const py::tuple& entries) {
+  PyObject* const list = entries.ptr();
+  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(list); i += 3) {
+    PyObject* const dict = PyTuple_GET_ITEM(list, i);
+    PyObject* const held = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(list, i + 1));
+    if (held != PyTuple_GET_ITEM(list, i + 2)) return false;
+  }
+  return true;
+}
+
 // A call with nothing but tensors, as it is made thousands of times a second. None where it is not
-// of that kind, or the program is not compiled for it.
-py::object run_tensors(Executor& executor, const py::tuple& args) {
+// of that kind, the program is not compiled for it, or its module has other weights; and for
+// tensors that must be asked before they are read.
+py::object run_tensors(Executor& executor, const py::tuple& args, const py::tuple& weights) {
+  if (is_capturing() || !holds_the_same(weights)) return py::none();
   c10::SmallVector<at::Tensor, 4> inputs;
   for (const py::handle arg : args) {
-    if (!THPVariable_Check(arg.ptr())) return py::none();
+    if (!THPVariable_CheckExact(arg.ptr())) return py::none();
     inputs.push_back(THPVariable_Unpack(arg.ptr()));
   }
   std::optional<std::vector<at::Tensor>> results;
@@ -124,6 +139,11 @@ void bind_executor(py::module_& module) {
       .def("attachToDevice", &Executor::attachToDevice, Released())
       .def("detachFromDevice", &Executor::detachFromDevice, Released())
       .def("destroy", &Executor::destroy, Released())
+      .def_static("check_callable", &Executor::check_callable)
+      .def("micro_batches", [](const Executor& self) { return self.options().micro_batches(); })
+      .def("restore_rng_state", &Executor::restore_rng_state, Released())
+      .def("weights_were_replaced", &Executor::weights_were_replaced)
+      .def("host_is_outdated", &Executor::host_is_outdated, Released())
       .def("copyWeightsToHost", &Executor::copyWeightsToHost, Released())
       .def("copyWeightsToDevice", &Executor::copyWeightsToDevice, Released())
       .def("copyWeightsToHostIfNeeded", &Executor::copyWeightsToHostIfNeeded, Released())
@@ -150,6 +170,7 @@ void bind_executor(py::module_& module) {
       .def("graph_text", [](const Executor& self) { return print(self.executable().graph()); })
       .def("plan_text", [](const Executor& self) { return cpu::print(self.executable().plan()); });
 
+  module.def("holds_the_same", &holds_the_same);
   module.def("is_result", &is_result,
              "Whether a tensor, or what it is a view of, came from a call.");
 }

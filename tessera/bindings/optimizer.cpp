@@ -44,6 +44,26 @@ py::object read(OptimizerState& self) {
   return py::make_tuple(to_dict(values->ipu_state), to_dict(values->ipu_param), fetched);
 }
 
+// (snapshot of the state, numbers, whether the state is on the device), or nothing.
+py::object glance(OptimizerState& self) {
+  std::optional<OptimizerState::Glance> seen;
+  {
+    const py::gil_scoped_release release;
+    seen = self.glance();
+  }
+  if (!seen) return py::none();
+  return py::make_tuple(seen->state, to_dict(seen->ipu_param), seen->on_device);
+}
+
+py::dict state_of(OptimizerSnapshot& self) {
+  std::vector<NamedTensor> values;
+  {
+    const py::gil_scoped_release release;
+    values = self.ipu_state();
+  }
+  return to_dict(values);
+}
+
 }  // namespace
 
 void bind_optimizer(py::module_& module) {
@@ -80,9 +100,13 @@ void bind_optimizer(py::module_& module) {
             return VariableAttributes(state[0].cast<Names>(), state[1].cast<Names>());
           }));
 
+  py::class_<OptimizerSnapshot, std::shared_ptr<OptimizerSnapshot>>(module, "OptimizerSnapshot")
+      .def("ipu_state", &state_of);
+
   py::class_<OptimizerState, std::shared_ptr<OptimizerState>>(module, "OptimizerState")
       .def(py::init<>())
       .def("read", &read)
+      .def("glance", &glance)
       .def(
           "load",
           [](OptimizerState& self, const py::dict& state, const py::dict& numbers,

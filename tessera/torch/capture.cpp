@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/passes/add_optimizer.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
@@ -29,6 +32,8 @@ class KeepGradients {
  public:
   explicit KeepGradients(const std::vector<NamedTensor>& parameters) {
     for (const auto& parameter : parameters) {
+      const auto is_it = [&](const auto& kept) { return kept.first.is_same(parameter.tensor); };
+      if (std::any_of(kept_.begin(), kept_.end(), is_it)) continue;  // it has several names
       kept_.emplace_back(parameter.tensor, parameter.tensor.grad());
       parameter.tensor.mutable_grad() = at::Tensor();
     }
@@ -62,6 +67,19 @@ class KeepRandomState {
  private:
   at::Generator generator_;
   at::Tensor state_;
+};
+
+// They look at the gradients' values, which are not there.
+class NoAnomalyChecks {
+ public:
+  NoAnomalyChecks() { AnomalyMode::set_enabled(enabled_, false); }
+  ~NoAnomalyChecks() { AnomalyMode::set_enabled(enabled_, checks_); }
+  NoAnomalyChecks(const NoAnomalyChecks&) = delete;
+  NoAnomalyChecks& operator=(const NoAnomalyChecks&) = delete;
+
+ private:
+  using AnomalyMode = torch::autograd::AnomalyMode;
+  bool enabled_ = AnomalyMode::is_enabled(), checks_ = AnomalyMode::should_check_nan();
 };
 
 // Values that `value` is computed from.
@@ -113,10 +131,14 @@ const Recorder::Loss& terminal_loss(Recorder& recorder) {
 ValueId run_backward(Recorder& recorder) {
   const Recorder::Loss terminal = terminal_loss(recorder);
   const at::Tensor& loss = terminal.tensor;
-  check(loss.requires_grad(),
-        "the loss does not depend on any parameter that requires a gradient, so there is nothing "
-        "to train");
+  if (!loss.requires_grad()) {
+    log(LogLevel::warn,
+        "the loss does not depend on any parameter that requires a gradient: the model runs, and "
+        "nothing is trained");
+    return terminal.value;
+  }
   recorder.begin_backward();
+  const NoAnomalyChecks no_checks;
   torch::autograd::backward({loss}, {at::ones_like(loss)});
   return terminal.value;
 }

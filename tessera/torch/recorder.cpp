@@ -129,6 +129,7 @@ Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor>
   const auto add = [&](std::vector<NamedTensor>& tensors, StateKind kind) {
     for (auto& tensor : tensors) {
       // The first name wins: tied parameters are one state.
+      if (!tensor.tensor.has_storage()) continue;  // a sparse one
       named_by_storage_.emplace(tensor.tensor.storage().unsafeGetStorageImpl(), named_.size());
       named_.push_back({std::move(tensor), kind});
     }
@@ -195,6 +196,9 @@ StorageVersions::Found Recorder::outside_value(const at::Tensor& tensor) {
 }
 
 ValueId Recorder::add_state(const Named& named) {
+  check(named.tensor.tensor.is_cpu(),
+        "the model's '{}' is on the device {}; weights must be on the CPU when a model is compiled",
+        named.tensor.name, named.tensor.tensor.device().str());
   const at::Tensor host = own_window(named.tensor.tensor);
   bound_states_.push_back({named.tensor.name, named.kind, host});
   return graph_.add_state(named.kind, named.tensor.name, graph_type_of(host));

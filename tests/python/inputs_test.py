@@ -157,7 +157,7 @@ def same_shape(a, b):
     """Types, lengths, keys and constants are equal; tensors are compared elsewhere."""
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor)
-    if type(a) is not type(b):
+    if not isinstance(a, type(b)):
         return False
     if dataclasses.is_dataclass(a):
         return same_shape(vars(a), vars(b))
