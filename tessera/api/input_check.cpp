@@ -2,9 +2,17 @@
 
 #include <sstream>
 
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::string_view compiled_for_others =
+    "The model was compiled for other inputs; call destroy() or wrap the model again to compile it "
+    "for these";
+
+}  // namespace
 
 void check_readable(const std::string& name, const at::Tensor& tensor) {
   if (tensor.layout() == at::kStrided && tensor.is_cpu()) return;
@@ -13,6 +21,15 @@ void check_readable(const std::string& name, const at::Tensor& tensor) {
   fail(ErrorKind::user,
        "input '{}' has the layout {} on the device {}; inputs must be dense tensors on the CPU",
        name, layout.str(), tensor.device().str());
+}
+
+void check_as_compiled(const std::string& name, const at::Tensor& tensor, at::ScalarType type,
+                       const Shape& shape) {
+  check(tensor.scalar_type() == type, "Data type mismatch for {}: expected {} but got {}. {}", name,
+        spoken_type(type), spoken_type(tensor.scalar_type()), compiled_for_others);
+  check(tensor.sizes() == shape,
+        "Shape mismatch for {}: expected torch.Size({}) but got torch.Size({}). {}", name,
+        spoken_sizes(shape), spoken_sizes(tensor.sizes()), compiled_for_others);
 }
 
 }  // namespace tessera

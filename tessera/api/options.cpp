@@ -8,6 +8,7 @@
 #include "tessera/api/hardware.h"
 #include "tessera/api/option_warnings.h"
 #include "tessera/api/options_json.h"
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 
@@ -27,8 +28,8 @@ void known_version(std::string_view name, const OptionValue& value) {
 
 void only_texts(std::string_view name, const OptionValue& value) {
   for (const OptionValue& item : value.as<OptionList>().items) {
-    check(item.is<std::string>(), ErrorKind::assertion, "{} must be a list of str, it has {} ({})",
-          name, type_name(item), to_string(item));
+    check(item.is<std::string>(), ErrorKind::assertion, "{} must be a list of str, it has {}", name,
+          spoken_type(item));
   }
 }
 
@@ -39,7 +40,12 @@ void proportions_by_device(std::string_view name, const OptionValue& value) {
           "{} has a key {}, which is no number of an IPU", name, to_string(device));
     check(proportion.is<double>() || proportion.is<int64_t>(), ErrorKind::assertion,
           "{}: the proportion for IPU {} must be a float, not {}", name, to_string(device),
-          type_name(proportion));
+          spoken_type(proportion));
+    const double share = proportion.is<double>() ? proportion.as<double>()
+                                                 : static_cast<double>(proportion.as<int64_t>());
+    check(share >= 0 && share <= 1, ErrorKind::value,
+          "{}: the proportion for IPU {} must be from 0 to 1, got {}", name, to_string(device),
+          share);
   }
 }
 
@@ -454,8 +460,15 @@ int64_t Options::micro_batches() const {
         "the replication factor, {}, must be a multiple of the size of the groups that "
         "inputReplicaGrouping made, {}",
         replication_factor(), input_group_size());
-  return device_iterations() * (replication_factor() / input_group_size()) *
-         training_.gradient_accumulation();
+  const int64_t groups = replication_factor() / input_group_size();
+  int64_t count = 0;
+  const bool too_many = __builtin_mul_overflow(device_iterations(), groups, &count) ||
+                        __builtin_mul_overflow(count, training_.gradient_accumulation(), &count);
+  check(!too_many, ErrorKind::value,
+        "deviceIterations ({}) x input groups ({}) x gradientAccumulation ({}) are more "
+        "micro-batches than can be counted",
+        device_iterations(), groups, training_.gradient_accumulation());
+  return count;
 }
 
 void Options::check_for_compile() const {
