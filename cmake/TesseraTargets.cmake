@@ -49,7 +49,7 @@ function(tessera_folder name)
   endif()
 endfunction()
 
-# tessera_test(name SOURCES files... LIBS libs... [LABELS labels...]): one program, one ctest per case.
+# tessera_test(name SOURCES files... LIBS libs... [LABELS labels...]): one program, which is one ctest.
 function(tessera_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_LABELS)

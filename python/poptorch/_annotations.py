@@ -4,14 +4,17 @@ An IPU has tiles, memory and a schedule that these remarks are about; a CPU has 
 of them are only checked.
 """
 
+import contextlib
 import functools
 import itertools
+import numbers
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 import torch
 
 from . import poptorch_core
+from ._checks import short, spoken_class, whole_number
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SERIALIZATION_MODES = ("none", "input_channels", "reducing_dim", "output_channels")
@@ -41,6 +44,26 @@ def _check_block(user_id: Optional[str], ipu_id: Optional[int]) -> None:
     ), f"the ipu_id of a block must be an int, not {type(ipu_id).__name__}"
 
 
+# The blocks that the forward which is being captured has begun, in order: id and IPU.
+_begun: Optional[List[Tuple[Optional[str], Optional[int]]]] = None
+
+
+@contextlib.contextmanager
+def blocks_of_forward() -> Iterator[List[Tuple[Optional[str], Optional[int]]]]:
+    """Gives a list that the blocks which are begun inside are added to."""
+    global _begun
+    before, _begun = _begun, []
+    try:
+        yield _begun
+    finally:
+        _begun = before
+
+
+def _begin(user_id: Optional[str], ipu_id: Optional[int]) -> None:
+    if _begun is not None:
+        _begun.append((user_id, ipu_id))
+
+
 class Block(_Scope):
     """`with poptorch.Block("encoder", ipu_id=1):` puts the operators inside into one block."""
 
@@ -51,6 +74,10 @@ class Block(_Scope):
         self.user_id = str(next(Block._auto_ids)) if user_id is None else user_id
         self.ipu_id = ipu_id
 
+    def __enter__(self) -> "Block":
+        _begin(self.user_id, self.ipu_id)
+        return self
+
     @staticmethod
     def useAutoId() -> None:
         """Begin to number the blocks without a name from "0" again."""
@@ -60,6 +87,7 @@ class Block(_Scope):
     def start(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:
         """Begin a block that ends where the next one begins."""
         _check_block(user_id, ipu_id)
+        _begin(user_id, ipu_id)
 
 
 class _BeginBlockHook:
@@ -111,6 +139,7 @@ def BeginBlock(
             "into another block"
         )
     layer_to_call.register_forward_pre_hook(_BeginBlockHook(user_id, ipu_id))
+    layer_to_call.__dict__.update(_user_id=user_id, _ipu_id=ipu_id)
     return layer_to_call
 
 
@@ -121,9 +150,13 @@ def _hooks_of(module: torch.nn.Module) -> List[int]:
 
 def removeBlocks(module: torch.nn.Module) -> None:
     """Take back every BeginBlock() on a module and the modules inside it."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"removeBlocks takes a torch.nn.Module, not {spoken_class(module)}")
     for part in module.modules():
         for key in _hooks_of(part):
             del part._forward_pre_hooks[key]
+            for name in ("_user_id", "_ipu_id"):
+                part.__dict__.pop(name, None)
 
 
 def BlockFunction(
@@ -159,7 +192,7 @@ class Attribute(_Scope):
             if not isinstance(values, dict) or not all(
                 isinstance(text, str) for pair in values.items() for text in pair
             ):
-                raise ValueError(f"{name} must be a dictionary of str by str, not {values!r}")
+                raise ValueError(f"{name} must be a dictionary of str by str, not {short(values)}")
         self.attributes = attributes
 
 
@@ -186,6 +219,11 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """Say how much of an IPU's memory computing this tensor may use. Returns the tensor."""
     _check_tensor("set_available_memory", tensor)
+    share = available_memory_proportion
+    if not isinstance(share, numbers.Real) or not 0 <= share <= 1:
+        raise ValueError(
+            f"the available_memory_proportion must be a number from 0 to 1, not {short(share)}"
+        )
     return tensor
 
 
@@ -203,12 +241,14 @@ def serializedMatMul(
     keep_precision: bool = False,
 ) -> torch.Tensor:
     """A matrix product that an IPU computes in `factor` parts along a poptorch dimension."""
-    assert isinstance(keep_precision, bool), "keep_precision must be a bool"
-    assert isinstance(factor, int), "factor must be an int"
+    assert isinstance(
+        keep_precision, bool
+    ), f"keep_precision must be a bool, not {spoken_class(keep_precision)}"
+    whole_number("factor", factor, 0, AssertionError)
     value = getattr(mode, "value", mode)
     assert (
-        value in _SERIALIZATION_MODES
-    ), f"mode must be a poptorch.MatMulSerializationMode, not {mode!r}"
+        isinstance(value, str) and value in _SERIALIZATION_MODES
+    ), f"mode must be a poptorch.MatMulSerializationMode, not {spoken_class(mode)}"
     assert isinstance(lhs, torch.Tensor) and isinstance(
         rhs, torch.Tensor
     ), "serializedMatMul multiplies two tensors"

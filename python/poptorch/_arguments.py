@@ -2,11 +2,13 @@
 
 import inspect
 import re
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 
 from . import _structure, poptorch_core
+from ._checks import short
+from ._mismatch import mismatch
 
 _MISSING = re.compile(r"missing a required.* argument: '(\w+)'")
 
@@ -16,6 +18,7 @@ class Bound(NamedTuple):
 
     positional: Any  # structures
     by_name: Any
+    positional_names: List[str]
     names: List[str]  # of the tensors
     tensors: List[torch.Tensor]
 
@@ -64,21 +67,33 @@ class Signature:
         tensors: List[torch.Tensor] = []
         positional = _structure.flatten(tuple(bound.args), tensors)
         by_name = _structure.flatten(dict(bound.kwargs), tensors)
-        return Bound(positional, by_name, self._names(positional, by_name), tensors)
+        own_names = [self._positional_name(i) for i in range(len(bound.args))]
+        names = self._names(own_names, positional, by_name)
+        return Bound(positional, by_name, own_names, names, tensors)
 
     def _explained(self, error: TypeError) -> Exception:
         missing = _MISSING.search(str(error))
         if missing:
             return poptorch_core.Error(
                 f"Mandatory parameter {missing[1]} missing: this call does not give all arguments "
-                f"of forward{self._signature}"
+                f"of {self._spoken()}"
             )
-        return AssertionError(f"{error}; the model's method is forward{self._signature}")
+        return AssertionError(f"{error}; the model's method is {self._spoken()}")
 
-    def _names(self, positional, by_name):
+    def _spoken(self):
+        """The method as messages show it, whatever its defaults are."""
+        shown = []
+        for parameter in self._signature.parameters.values():
+            if parameter.default is not inspect.Parameter.empty:
+                shown.append(f"{parameter.name}={short(parameter.default)}")
+            else:
+                shown.append(str(parameter.replace(annotation=inspect.Parameter.empty)))
+        return f"forward({', '.join(shown)})"
+
+    def _names(self, own_names, positional, by_name):
         names = []
-        for i, child in enumerate(getattr(positional, "children", ())):
-            names += _structure.names_of(child, self._positional_name(i))
+        for name, child in zip(own_names, _parts(positional)):
+            names += _structure.names_of(child, name)
         if not isinstance(by_name, dict):
             for key, child in zip(by_name.keys, by_name.children):
                 names += _structure.names_of(child, key)
@@ -101,7 +116,7 @@ class Signature:
         for name, value in bound.by_name.items():
             if name not in by_name or value is not by_name[name].default:
                 return False
-        children = getattr(bound.positional, "children", bound.positional)
+        children = _parts(bound.positional)
         for i, child in enumerate(children[len(bound.tensors) :], len(bound.tensors)):
             if i >= len(parameters) or child is not parameters[i].default:
                 return False
@@ -110,14 +125,17 @@ class Signature:
 
 def difference(compiled: Bound, call: Bound) -> Optional[str]:
     """How a call's structure or constants differ from the compiled ones; None where they do not."""
-    pairs: Dict[str, Tuple[Any, Any]] = {
-        "arguments": (compiled.positional, call.positional),
-        "keyword arguments": (compiled.by_name, call.by_name),
-    }
-    for what, (wanted, got) in pairs.items():
-        if not _structure.same(wanted, got):
-            return f"the model was compiled for {what} {wanted}, this call has {got}"
-    return None
+    wanted, got = _parts(compiled.positional), _parts(call.positional)
+    if len(wanted) != len(got):
+        return (
+            f"Number of positional arguments mismatch: expected {len(wanted)} arguments but got "
+            f"{len(got)}."
+        )
+    for name, was, is_now in zip(call.positional_names, wanted, got):
+        found = mismatch(name, was, is_now)
+        if found:
+            return found
+    return mismatch("named arguments", compiled.by_name, call.by_name, named=True)
 
 
 def in_order_of(compiled: Bound, call: Bound) -> Bound:
@@ -125,4 +143,10 @@ def in_order_of(compiled: Bound, call: Bound) -> Bound:
     tensors = iter(call.tensors)
     positional, ordered = _structure.ordered_as(compiled.positional, call.positional, tensors)
     by_name, rest = _structure.ordered_as(compiled.by_name, call.by_name, tensors)
-    return Bound(positional, by_name, compiled.names, [*ordered, *rest])
+    return call._replace(
+        positional=positional, by_name=by_name, names=compiled.names, tensors=[*ordered, *rest]
+    )
+
+
+def _parts(positional: Any) -> Any:
+    return getattr(positional, "children", positional)

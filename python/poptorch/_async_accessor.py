@@ -11,6 +11,7 @@ from typing import Any, Iterable, Optional
 import torch
 
 from . import _async_worker, _shared_ring, _structure, _worker_link, _worker_process, poptorch_core
+from ._checks import whole_number
 from .enums import SharingStrategy
 
 _open_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
@@ -61,10 +62,9 @@ class AsynchronousDataAccessor:
                 "This DataLoader already loads asynchronously; iterate over it, or create it with "
                 "mode=poptorch.DataLoaderMode.Sync"
             )
-        assert buffer_size >= 1, f"buffer_size must be at least 1, got {buffer_size}"
-        assert (
-            rebatched_size is None or rebatched_size > 1
-        ), f"rebatched_size must be None or greater than 1, got {rebatched_size}"
+        buffer_size = whole_number("buffer_size", buffer_size, 1, AssertionError)
+        if rebatched_size is not None:
+            rebatched_size = whole_number("rebatched_size", rebatched_size, 2, AssertionError)
         assert (
             rebatched_size is not None or loader is None or not loader._needs_rebatching
         ), "a DataLoader with drop_last=False can only be loaded asynchronously with rebatched_size"

@@ -87,14 +87,32 @@ def _pre_hooks(module):
     return getattr(module, "_forward_pre_hooks", {}).values()  # scripted modules have none
 
 
+def _change(name, before, after):
+    """What became of a parameter or a buffer in forward."""
+    if name not in before:
+        return (
+            " is added to the model when calling the forward method: a program has those that "
+            "were there when it was compiled; register it in __init__"
+        )
+    if name not in after:
+        return (
+            " is removed from the model when calling the forward method: a program keeps what it "
+            "was compiled with"
+        )
+    return (
+        " is reassigned within the model when calling the forward method: it cannot be replaced "
+        f"while the model runs as a program; change it in place, with self.{name}.copy_(src)"
+    )
+
+
 class _Registered:
     """Parameters and buffers as they are registered; forward must not register others."""
 
     def __init__(self, model):
         self._tables = [
-            (f"{name}." if name else "", module, table, dict(table))
+            (f"{kind} {name}." if name else f"{kind} ", module, table, dict(table))
             for name, module in model.named_modules()
-            for table in (module._parameters, module._buffers)
+            for kind, table in (("Parameter", module._parameters), ("Buffer", module._buffers))
             if isinstance(table, dict)  # scripted modules have tables that cannot be changed
         ]
         # Plain attributes are put back too: what forward computed into them has no values.
@@ -133,7 +151,7 @@ class _Registered:
                     )
 
     def restore(self):
-        """Undo what forward registered; return the name of the first such tensor, or None."""
+        """Undo what forward registered; return words about the first such tensor, or None."""
         changed = None
         for _, _, attributes, before in self._attributes:
             tensors = {
@@ -151,7 +169,7 @@ class _Registered:
                     continue
                 # Batch norm keeps its own count of batches, in more than one way.
                 if not isinstance(module, torch.nn.modules.batchnorm._NormBase):
-                    changed = changed or prefix + name
+                    changed = changed or prefix + name + _change(name, before, table)
             table.clear()
             table.update(before)
         return changed
@@ -200,7 +218,4 @@ def capturing(model: torch.nn.Module):
         poptorch_core.clear_modules()
         changed = registered.restore()
     if changed:
-        raise poptorch_core.Error(
-            f"forward assigned or deleted '{changed}': parameters and buffers cannot be replaced "
-            "while a model runs as a program; change it in place instead, for example with copy_()"
-        )
+        raise poptorch_core.Error(changed)

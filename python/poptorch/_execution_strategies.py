@@ -1,8 +1,9 @@
 """How a model is spread over devices: descriptions that Options.setExecutionStrategy takes."""
 
 import copy
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
+from ._checks import short, whole_number
 from .enums import AutoStage, Liveness
 
 __all__ = [
@@ -21,7 +22,7 @@ class Stage:
     def __init__(self, *block_ids: str) -> None:
         assert all(
             isinstance(block, str) for block in block_ids
-        ), f"the blocks of a Stage are strings, got {block_ids}"
+        ), f"the blocks of a Stage are strings, got {short(block_ids)}"
         self._blocks = list(block_ids)
         self._stage_id = -1
         self._phase_id = -1
@@ -34,8 +35,7 @@ class Stage:
 
     def ipu(self, ipu: int) -> "Stage":
         """Run the stage on this IPU."""
-        assert isinstance(ipu, int), f"an IPU is an int, not {type(ipu).__name__}"
-        self._ipu = ipu
+        self._ipu = whole_number("the number of an IPU", ipu, 0, AssertionError)
         return self
 
     def __repr__(self) -> str:
@@ -60,7 +60,11 @@ class Phase:
 
     def stage(self, idx: int) -> Stage:
         """The stage number idx."""
-        return self.stages[idx]
+        number = whole_number("the number of a stage", idx, 0, AssertionError)
+        assert number < len(
+            self.stages
+        ), f"there is no stage {number}: the Phase has {len(self.stages)}, counted from 0"
+        return self.stages[number]
 
     def ipus(self, *ipus: int) -> "Phase":
         """Place the stages, one IPU for each."""
@@ -93,7 +97,9 @@ class _ExecutionStrategy:
 
     def stage(self, block_id: str) -> Stage:
         """The stage that a block belongs to."""
-        assert block_id in self._block_map, f"Unknown block {block_id}"
+        assert (
+            isinstance(block_id, str) and block_id in self._block_map
+        ), f"Unknown block {short(block_id)}"
         return self._block_map[block_id]
 
     def backendOptions(self) -> Dict[str, Any]:
@@ -102,6 +108,13 @@ class _ExecutionStrategy:
 
     def _stage_count(self) -> int:
         return max(1, len(self._stages))
+
+    def _pipeline_stages(self, blocks: Iterable[Tuple[Optional[str], Optional[int]]]) -> int:
+        """How often work goes on from one IPU to another while these blocks run, and one more.
+
+        1 for strategies that are no pipeline.
+        """
+        return 1
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "_ExecutionStrategy":
         copied = type(self).__new__(type(self))
@@ -136,6 +149,20 @@ class PipelinedExecution(_ExecutionStrategy):
             ), f"a stage is a Stage, the id of a block or a list of ids, not {type(arg).__name__}"
             arg._stage_id = number
             self._add(arg)
+
+    def _pipeline_stages(self, blocks: Iterable[Tuple[Optional[str], Optional[int]]]) -> int:
+        if self._mode != PipelinedExecution._mode:
+            return 1
+        ipus = [ipu for ipu in (self._ipu_of(*block) for block in blocks) if ipu is not None]
+        return 1 + sum(before != after for before, after in zip(ipus, ipus[1:]))
+
+    def _ipu_of(self, block: Optional[str], ipu: Optional[int]) -> Optional[int]:
+        stage = self._block_map.get(block) if block is not None else None
+        if stage is None:
+            return ipu
+        if stage._ipu is not None:
+            return stage._ipu
+        return stage._stage_id if ipu is None else ipu
 
 
 class ShardedExecution(PipelinedExecution):
@@ -174,8 +201,11 @@ class _PhasedExecution(_ExecutionStrategy):
 
     def phase(self, phase: int) -> Phase:
         """The phase of this number."""
-        assert isinstance(phase, int) and phase >= 0, "phases are numbered from 0"
-        return self._phases[phase]
+        number = whole_number("the number of a phase", phase, 0, AssertionError)
+        assert number < len(
+            self._phases
+        ), f"there is no phase {number}: there are {len(self._phases)}, counted from 0"
+        return self._phases[number]
 
     def useSeparateBackwardPhase(self, use: bool = True) -> "_PhasedExecution":
         """Give the backward pass phases of its own: forward 0 to 2, then 4 to 6."""

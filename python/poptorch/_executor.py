@@ -9,11 +9,13 @@ from typing import Any, Dict, List, Optional, Union
 import torch
 
 from . import _process, _structure, _wrapping, optim, poptorch_core
+from ._annotations import blocks_of_forward
 from ._arguments import Bound, Signature, difference, in_order_of
 from ._capture import capturing
 from ._inspection import Inspection
 from ._logging import logger
 from ._module_repr import module_repr
+from ._optimizer import Watch
 from ._parameter_proxy import Grouping, ParameterProxy, check_groupings, values_of_a_replica
 from .options import Options
 
@@ -43,10 +45,11 @@ class PoplarExecutor(Inspection):
         ), f"the model must be a torch.nn.Module, not {type(model).__name__}"
         if training and _wrapping.is_wrapped(model):
             raise RuntimeError(
-                "This model has already been wrapped in a training executor; call destroy() on "
-                "that one first, or pass the executor's model to inferenceModel()"
+                "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() "
+                "on the model to unwrap before wrapping again; inferenceModel() takes it as it is"
             )
         self._user_model = model
+        self._watch = Watch(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else None
         # Shares parameters, buffers and sub-modules; has the training flag of this moment.
         self._traced = copy.copy(model)
         self._training = training
@@ -81,7 +84,10 @@ class PoplarExecutor(Inspection):
     def _forward(self, tensors):
         args, kwargs = self._inputs.rebuild(tensors)
         with values_of_a_replica(self._groupings, self._traced), capturing(self._traced):
-            result = self._traced(*args, **kwargs)
+            with blocks_of_forward() as blocks:
+                result = self._traced(*args, **kwargs)
+        stages = self._options._execution_strategy._pipeline_stages(blocks)
+        poptorch_core.check_pipeline(self._options._core, stages, self._training)
         outputs: List[torch.Tensor] = []
         self._output_structure = _structure.flatten(result, outputs)
         _check_outputs(self._output_structure, outputs)
@@ -113,7 +119,8 @@ class PoplarExecutor(Inspection):
                 differs = difference(self._compiled_for, bound)
             if differs:
                 raise poptorch_core.Error(
-                    f"{differs}; call destroy() or wrap the model again to compile it for others"
+                    f"{differs} The model was compiled for other arguments; call destroy() or "
+                    "wrap the model again to compile it for these"
                 )
         return list(zip(bound.names, bound.tensors))
 
@@ -148,6 +155,8 @@ class PoplarExecutor(Inspection):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run all micro-batches in the arguments; return what forward returns."""
+        if self._watch is not None:
+            self._watch.look()
         results = None
         if self._tensors_only and not kwargs:
             results = self._core.run_tensors(args, self._weight_tables)
@@ -203,6 +212,7 @@ class PoplarExecutor(Inspection):
         """Use the numbers of this optimiser from the next call on."""
         self._core.setOptimizer(optim.described(optimizer))
         self._optimizer = optimizer
+        self._watch = Watch(optimizer)
 
     def destroy(self) -> None:
         """Free the program; the module keeps its weights. A later call compiles again."""
@@ -311,8 +321,9 @@ def _check_outputs(structure, outputs):
     for tensor in outputs:
         if poptorch_core.has_value(tensor) and not poptorch_core.made_in_forward(tensor):
             warnings.warn(
-                "Output expected to be on the IPU but is on the host: forward returned a tensor "
-                "that was there before; it is returned as it was when the model was compiled",
+                f"Output expected to be on the IPU but is on {tensor.device.type}: forward "
+                "returned a tensor that was there before; it is returned as it was when the model "
+                "was compiled",
                 stacklevel=2,
             )
 

@@ -6,6 +6,7 @@ from typing import Callable, Dict
 from torch.utils.hooks import RemovableHandle
 
 from . import poptorch_core
+from ._checks import short
 
 _before: Dict[int, Callable[[], None]] = collections.OrderedDict()
 _after: Dict[int, Callable[[], None]] = collections.OrderedDict()
@@ -21,7 +22,7 @@ poptorch_core.on_compile(lambda: _run(_before), lambda: _run(_after))
 
 def _register(hooks, hook):
     if not callable(hook):
-        raise RuntimeError(f"a compile hook must be callable without arguments, got {hook!r}")
+        raise RuntimeError(f"a compile hook must be callable without arguments, got {short(hook)}")
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle

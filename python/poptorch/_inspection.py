@@ -5,6 +5,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
+from ._checks import spoken_class, whole_number
+
 Latency = Tuple[float, float, float]
 
 
@@ -28,6 +30,10 @@ class Inspection:
 
     @rng_state.setter
     def rng_state(self, state: Optional[List[int]]) -> None:
+        if state is not None:
+            if not isinstance(state, (list, tuple)):
+                raise TypeError(f"rng_state must be a list of ints, not {spoken_class(state)}")
+            state = [whole_number("a word of rng_state", word, least=0) for word in state]
         self._core.rng_state = state
 
     def getTensorNames(self) -> List[str]:
@@ -36,7 +42,10 @@ class Inspection:
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """The values in the last call of a tensor that Options.anchorTensor() named."""
-        return self._core.getAnchoredTensor(short_name)
+        if not isinstance(short_name, str):
+            raise TypeError(f"getAnchoredTensor takes a str, not {spoken_class(short_name)}")
+        name = short_name.encode("utf-8", "backslashreplace").decode()
+        return self._core.getAnchoredTensor(name)
 
     def getPerfCounters(self) -> Dict[str, List[List[float]]]:
         """When the last call read its inputs and wrote its outputs.

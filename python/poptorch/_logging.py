@@ -62,10 +62,16 @@ class _Formatter(logging.Formatter):
         return text
 
 
+# As `extra` of a message: the same words about another object are no repetition.
+ABOUT_ONE_OBJECT = {"about_one_object": True}
+
+
 class _Repeats(logging.Filter):
     """Lets one and the same message through as often as Options.maxRepeatLogs says."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "about_one_object", False):
+            return True
         return poptorch_core.count_log(record.getMessage())
 
 
@@ -89,7 +95,14 @@ def setLogLevel(level: Union[str, int]) -> None:
     A name or its number: TRACE (0), DEBUG (1), INFO (2), WARN (3, the default), ERR (4), OFF (6).
     """
     if isinstance(level, bool) or not isinstance(level, (str, int)):
-        raise ValueError(f"Invalid log level {level!r}: it must be a name or an integer")
+        raise ValueError(
+            f"Invalid log level of type {type(level).__name__}: it must be a name or an integer. "
+            f"Valid values are {', '.join(_NAMES)}"
+        )
+    if isinstance(level, int):
+        level = max(-1, min(level, 99))  # others beyond are as wrong
+    else:
+        level = level.encode("ascii", "backslashreplace").decode()
     poptorch_core.setLogLevel(level)
     logger.setLevel(_LEVELS[poptorch_core.log_level()])
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from ._checks import spoken_class
+
 
 def _annotations(module):
     """What forward pre-hooks that annotate a module say of themselves: BeginBlock(...)."""
@@ -19,6 +21,8 @@ def _indented(text):
 
 def module_repr(m: torch.nn.Module) -> str:
     """The module's repr, which also shows where its blocks begin."""
+    if not isinstance(m, torch.nn.Module):
+        raise TypeError(f"module_repr takes a torch.nn.Module, not {spoken_class(m)}")
     lines = m.extra_repr().split("\n") if m.extra_repr() else []
     children = [
         f"({name}): {_indented(repr(child) if child is None else module_repr(child))}"

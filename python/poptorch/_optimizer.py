@@ -1,11 +1,14 @@
 """What all optimisers of `poptorch.optim` have in common, and what the core learns of any."""
 
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+import numbers
+import weakref
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
 from . import poptorch_core
-from ._logging import logger
+from ._checks import short
+from ._logging import ABOUT_ONE_OBJECT, logger
 from ._state_on_device import StateOnDevice
 
 # What an optimiser has once, whatever a group says; only some of it in each class.
@@ -42,7 +45,9 @@ class Optimizer(torch.optim.Optimizer):
         for name, default in defaults.items():
             value = given.get(name, default)
             if name.endswith("accum_type"):
-                assert value in _BITS, f"{name} must be torch.float16 or torch.float32, not {value}"
+                assert (
+                    isinstance(value, torch.dtype) and value in _BITS
+                ), f"{name} must be torch.float16 or torch.float32, not {short(value)}"
                 if value == torch.float16:
                     logger.info("%s=torch.float16 is kept in float32", name)
             elif name == "max_grad_norm" and not value >= 0:
@@ -129,7 +134,30 @@ _TORCH_KINDS = {
     "SGD": torch.optim.SGD,
     "RMSprop": torch.optim.RMSprop,
 }
-_warned_of: Set[type] = set()
+_warned_of: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
+
+
+def _warn_once(optimizer: torch.optim.Optimizer, kind: str) -> None:
+    """Tell of what this optimiser says and no program does."""
+    if optimizer in _warned_of:
+        return
+    _warned_of.add(optimizer)
+    cls = type(optimizer)
+    if not ("_kind" in cls.__dict__ or cls is _TORCH_KINDS.get(kind)):
+        logger.warning(
+            "%s is a subclass of a supported optimiser. Poptorch does not run Python optimizer "
+            "code directly: its own step() is never run, and the program does what %s does",
+            cls.__name__,
+            kind,
+            extra=ABOUT_ONE_OBJECT,
+        )
+    if any(group.get("maximize") for group in optimizer.param_groups):
+        logger.warning(
+            "maximize=True of %s is ignored: the program minimises the loss; negate the loss in "
+            "the model instead",
+            cls.__name__,
+            extra=ABOUT_ONE_OBJECT,
+        )
 
 
 def _kind_of(optimizer: torch.optim.Optimizer) -> str:
@@ -141,13 +169,52 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
         f"Unsupported optimizer type {cls.__name__}: use SGD, Adam, AdamW, RMSprop of torch.optim "
         "or poptorch.optim, or poptorch.optim.LAMB"
     )
-    is_own = "_kind" in cls.__dict__ or cls is _TORCH_KINDS.get(kind)
-    if not is_own and cls not in _warned_of:
-        _warned_of.add(cls)
-        logger.warning(
-            "%s is a subclass of a supported optimiser: its own step() is never run", cls.__name__
-        )
+    _warn_once(optimizer, kind)
     return kind
+
+
+class Watch:
+    """The numbers that a program took from an optimiser, to see when they have changed since.
+
+    Only setOptimizer() brings them to the program, which is easily forgotten.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._groups = [self._numbers(group, optimizer) for group in optimizer.param_groups]
+        self._wide = [(n, getattr(optimizer, n)) for n in _WIDE if hasattr(optimizer, n)]
+        self._told = False
+
+    @staticmethod
+    def _numbers(group: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> list:
+        own = [name for name in group if name in optimizer.defaults]
+        return [(n, group[n]) for n in own if isinstance(group[n], (numbers.Real, tuple))]
+
+    def look(self) -> None:
+        """Warn, once, where something has changed."""
+        optimizer = self._optimizer()
+        if optimizer is None or self._told:
+            return
+        name = self._changed(optimizer)
+        if name:
+            self._told = True
+            logger.warning(
+                "'%s' of the optimizer was changed without setOptimizer(). Poptorch does not run "
+                "Python optimizer code directly: the program goes on with the numbers it had; call "
+                "setOptimizer(optimizer) on the model after every change",
+                name,
+                extra=ABOUT_ONE_OBJECT,
+            )
+
+    def _changed(self, optimizer: torch.optim.Optimizer) -> Optional[str]:
+        for group, known in zip(optimizer.param_groups, self._groups):
+            for name, value in known:
+                if group.get(name) != value:
+                    return name
+        for name, value in self._wide:
+            if getattr(optimizer, name, None) != value:
+                return name
+        return None
 
 
 def described(optimizer: torch.optim.Optimizer) -> poptorch_core.Optimizer:

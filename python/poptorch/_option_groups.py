@@ -1,11 +1,13 @@
 """What options are made of: values by name with their rules in C++, and the parts of Options."""
 
+import collections.abc
 import copy
 from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 
 from . import poptorch_core
+from ._checks import spoken_class
 from .enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 
 
@@ -276,7 +278,7 @@ class TensorLocationSettings(OptionGroup):
         return self
 
     def _set_flag(self, name, use):
-        assert isinstance(use, bool), f"{name} takes a bool, not {type(use).__name__}"
+        assert isinstance(use, bool), f"{name} takes a bool, not {spoken_class(use)}"
         self._core.set(name, int(use))
 
     def __getstate__(self):
@@ -316,7 +318,7 @@ class _TensorLocationOptions(_Part):
     def _set_location(self, name, location):
         assert isinstance(
             location, TensorLocationSettings
-        ), f"{name} takes poptorch.TensorLocationSettings, not {type(location).__name__}"
+        ), f"{name} takes poptorch.TensorLocationSettings, not {spoken_class(location)}"
         self._core.set(name, location.toDict())
         return self
 
@@ -341,6 +343,9 @@ class _PopartOptions:
 
     def setEngineOptions(self, engine_options: Mapping[str, str]) -> "_PopartOptions":
         """Replace the options for Poplar's engine."""
+        assert isinstance(
+            engine_options, collections.abc.Mapping
+        ), f"setEngineOptions takes a dict, not {spoken_class(engine_options)}"
         self._core.set("engineOptions", dict(engine_options))
         return self
 
@@ -349,9 +354,10 @@ class _PopartOptions:
 
         Level 0 has none, 1 the least, 2 the default ones, 3 all.
         """
-        assert isinstance(level, int), f"level must be an int, not {type(level).__name__}"
-        assert isinstance(patterns, dict), f"patterns must be a dict, not {type(patterns).__name__}"
-        self._core.setPatterns(patterns, level)
+        assert isinstance(
+            patterns, collections.abc.Mapping
+        ), f"setPatterns takes a dict, not {spoken_class(patterns)}"
+        self._core.setPatterns(dict(patterns), level)
         return self
 
     def checkIsFrozen(self, option: Optional[str] = None) -> None:

@@ -14,9 +14,10 @@ def _refusing_backward(self, *args, **kwargs):
     # Told by their memory: marking the tensors themselves would cost every call something.
     if poptorch_core.is_result(self):
         raise poptorch_core.Error(
-            "backward() cannot be called explicitly on outputs of a PopTorch model: a call of a "
-            "trainingModel has run forward, backward and the update of the weights, so leave "
-            "backward() and optimizer.step() out; an inferenceModel has no backward pass"
+            "backward() cannot be called explicitly on outputs of a PopTorch model. If you're "
+            "using a trainingModel, its call has run forward, backward and the update of the "
+            "weights, so that backward() and optimizer.step() are left out. If you're using an "
+            "inferenceModel, use a trainingModel instead: inference has no backward pass"
         )
     return _backward(self, *args, **kwargs)
 

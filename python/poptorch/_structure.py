@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional
 import torch
 
 from . import _dict_hooks, poptorch_core
+from ._checks import short
 
 
 class ICustomArgParser(abc.ABC):
@@ -33,13 +34,17 @@ def registerCustomArgParser(arg_type: type, parser: Optional[ICustomArgParser]) 
 
     Objects of derived types are handled by the same parser. None removes the type's parser.
     """
+    if not isinstance(arg_type, type):
+        raise poptorch_core.Error(
+            f"registerCustomArgParser takes a type and its parser, not {short(arg_type)}"
+        )
     if parser is None:
         _parsers.pop(arg_type, None)
         return
     if not isinstance(parser, ICustomArgParser):
         raise poptorch_core.Error(
             "the parser of a custom argument type must be an object of a class derived from "
-            f"poptorch.ICustomArgParser, got {parser!r}"
+            f"poptorch.ICustomArgParser, got {short(parser)}"
         )
     _parsers[arg_type] = parser
 
@@ -76,7 +81,7 @@ class Leaf:
 _LEAF = Leaf()
 
 
-class _Node:
+class Node:
     """A container with tensors in it. Containers without any are values like others."""
 
     kind: type
@@ -93,7 +98,7 @@ class _Node:
             return f"({inside},)" if len(self.children) == 1 else f"({inside})"
         return f"{self.kind.__name__}({inside})"
 
-    def same(self, other: "_Node") -> bool:
+    def same(self, other: "Node") -> bool:
         return len(self.children) == len(other.children) and all(
             same(a, b) for a, b in zip(self.children, other.children)
         )
@@ -106,14 +111,14 @@ class _Node:
         return [f"{prefix}.{i}" for i in range(len(self.children))]
 
 
-class _Sequence(_Node):
+class _Sequence(Node):
     """A tuple or list."""
 
     def rebuild(self, tensors):
         return self.kind(rebuild(child, tensors) for child in self.children)
 
 
-class _NamedTuple(_Node):
+class _NamedTuple(Node):
     """A namedtuple, or a class derived from one."""
 
     def rebuild(self, tensors):
@@ -146,7 +151,7 @@ class _NotingOrder(dict):
 _dict_hooks.call_before(_NotingOrder, _dict_hooks.ORDERED, _NotingOrder.note)
 
 
-class _Mapping(_Node):
+class Mapping(Node):
     """Any dictionary; `like` is one with the same keys and attributes of its own."""
 
     def __init__(self, kind, children, keys, like):
@@ -178,7 +183,7 @@ class _Mapping(_Node):
         return [f"{prefix}.{key}" for key in self.keys]
 
 
-class _Dataclass(_Node):
+class _Dataclass(Node):
     def __init__(self, kind, children, fields, like):
         super().__init__(kind, children)
         self.fields = fields
@@ -197,7 +202,7 @@ class _Dataclass(_Node):
         return [f"{prefix}.{name}" for name in self.fields]
 
 
-class _Custom(_Node):
+class _Custom(Node):
     """An object of a type that was registered."""
 
     def __init__(self, kind, count, like):
@@ -262,7 +267,7 @@ def _flatten_container(value, tensors):
         if kind not in (dict, collections.OrderedDict):
             like = _without_tensors(value)
             kind = kind if like is not None else dict
-        return _Mapping(kind, children, list(value), like)
+        return Mapping(kind, children, list(value), like)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
         before = len(tensors)
@@ -280,7 +285,7 @@ def rebuild(structure: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """The inverse of flatten."""
     if structure is _LEAF:
         return next(tensors)
-    if isinstance(structure, _Node):
+    if isinstance(structure, Node):
         return structure.rebuild(tensors)
     return structure
 
@@ -308,16 +313,16 @@ def has_tensors(value: Any) -> bool:
 
 def has_mapping(structure: Any) -> bool:
     """True where tensors are in a dictionary."""
-    if not isinstance(structure, _Node):
+    if not isinstance(structure, Node):
         return False
-    return isinstance(structure, _Mapping) or any(has_mapping(c) for c in structure.children)
+    return isinstance(structure, Mapping) or any(has_mapping(c) for c in structure.children)
 
 
 def names_of(structure: Any, name: str) -> List[str]:
     """What messages call the tensors of a structure: "batch.images", "args.1"."""
     if structure is _LEAF:
         return [name]
-    if not isinstance(structure, _Node):
+    if not isinstance(structure, Node):
         return []
     names = []
     for child_name, child in zip(structure.names(name), structure.children):
@@ -327,11 +332,11 @@ def names_of(structure: Any, name: str) -> List[str]:
 
 def noting_order(structure: Any) -> Any:
     """The structure with dictionaries that note whether forward depends on their order."""
-    if not isinstance(structure, _Node):
+    if not isinstance(structure, Node):
         return structure
     copied = copy.copy(structure)
     copied.children = [noting_order(child) for child in structure.children]
-    if isinstance(copied, _Mapping) and copied.kind is dict:
+    if isinstance(copied, Mapping) and copied.kind is dict:
         copied.order = _Order()
     return copied
 
@@ -340,13 +345,13 @@ def ordered_as(wanted: Any, got: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """(structure, tensors) of `got`, with its dictionaries in the order of those of `wanted`."""
     if got is _LEAF:
         return got, [next(tensors)]
-    if not isinstance(got, _Node):
+    if not isinstance(got, Node):
         return got, []
     children = got.children
     models = getattr(wanted, "children", None) or [None] * len(children)
     keys = None
-    if isinstance(got, _Mapping):
-        by_key = dict(zip(wanted.keys, models)) if isinstance(wanted, _Mapping) else {}
+    if isinstance(got, Mapping):
+        by_key = dict(zip(wanted.keys, models)) if isinstance(wanted, Mapping) else {}
         models = [by_key.get(key) for key in got.keys]
         order = getattr(wanted, "order", None)
         if order is not None and not order.matters and set(by_key) == set(got.keys):
@@ -364,7 +369,7 @@ def ordered_as(wanted: Any, got: Any, tensors: Iterator[torch.Tensor]) -> Any:
 def constants_in(structure: Any) -> Iterator[Any]:
     """The values in a structure that are no tensors."""
     children: Optional[Iterable[Any]] = None
-    if isinstance(structure, _Node):
+    if isinstance(structure, Node):
         children = structure.children
     elif isinstance(structure, (tuple, list)):
         children = structure
@@ -379,7 +384,7 @@ def constants_in(structure: Any) -> Iterator[Any]:
 
 def snapshot(structure: Any) -> Any:
     """The structure with its lists and dictionaries of constants as they are now."""
-    if isinstance(structure, _Node):
+    if isinstance(structure, Node):
         copied = copy.copy(structure)
         copied.children = [snapshot(child) for child in structure.children]
         return copied
@@ -396,7 +401,7 @@ def same(a: Any, b: Any) -> bool:
         return a is b
     if type(a) is not type(b):
         return False
-    if isinstance(a, _Node):
+    if isinstance(a, Node):
         return a.kind is b.kind and a.same(b)
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))

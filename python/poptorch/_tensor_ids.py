@@ -6,6 +6,7 @@ from typing import Any, Dict, Optional
 import torch
 
 from . import poptorch_core
+from ._checks import short, spoken_class
 
 _PREFIX = "attr:"
 _attributes: Dict[int, Dict[str, Any]] = {}
@@ -17,6 +18,8 @@ def getIpuTensorId(tensor: torch.Tensor) -> int:
         raise poptorch_core.Error(
             "getIpuTensorId: tensors have a number only while forward runs inside a wrapped model"
         )
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"getIpuTensorId takes a tensor, not {spoken_class(tensor)}")
     return poptorch_core.value_number(tensor)
 
 
@@ -32,7 +35,7 @@ def rememberAttributes(attributes: Optional[Dict[str, Any]]) -> str:
 def accessAttributes(attribute_id_str: str) -> Optional[Dict[str, Any]]:
     """The attributes that an id stands for: a JSON object, or what rememberAttributes() gave."""
     if not isinstance(attribute_id_str, str):
-        raise ValueError(f"the id of attributes must be a str, got {attribute_id_str!r}")
+        raise ValueError(f"the id of attributes must be a str, got {short(attribute_id_str)}")
     if attribute_id_str.startswith("{"):
         return json.loads(attribute_id_str)
     number = attribute_id_str[len(_PREFIX) :]

@@ -246,7 +246,19 @@ def unwrap(module: torch.nn.Module, executor: Any) -> None:
             tensor.__dict__[_SYNC] = tuple(known)
             continue
         tensor.__dict__.pop(_SYNC, None)
+        unwrap_tensor(tensor)
+
+
+def unwrap_tensor(tensor: torch.Tensor) -> None:
+    """Give one weight its original class back."""
+    if isinstance(tensor, _Synced):
         tensor.__class__ = type(tensor)._poptorch_original  # type: ignore[attr-defined]
+
+
+def wrap_tensor_again(tensor: torch.Tensor) -> None:
+    """Undo unwrap_tensor(), where there are executors that train the weight."""
+    if _SYNC in tensor.__dict__ and not isinstance(tensor, _Synced):
+        tensor.__class__ = _class_for(type(tensor))
 
 
 def _weights(module) -> Iterator[Tuple[str, torch.Tensor]]:

@@ -6,6 +6,7 @@ import torch
 
 from . import _native_batches, _structure, poptorch_core
 from ._async_accessor import AsynchronousDataAccessor
+from ._checks import short, whole_number
 from ._logging import logger
 from .enums import DataLoaderMode
 from .options import Options
@@ -58,8 +59,11 @@ class DataLoader(torch.utils.data.DataLoader):
         self._accessor = None
         self._combined = None
         if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size, least=1)
             self._combined = poptorch_core.combined_batch_size(options._core, batch_size)
-        mode = DataLoaderMode(mode)
+        num_workers = whole_number("num_workers", num_workers, least=0)
+        if not isinstance(mode, int) or mode not in list(DataLoaderMode):
+            raise ValueError(f"mode must be a poptorch.DataLoaderMode, not {short(mode)}")
         if batch_sampler is not None:
             _check_batch_sampler(batch_size, shuffle, mode)
         self._needs_rebatching = (
@@ -110,6 +114,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def _piece_size(self, worker_size):
         if worker_size is None:
             return self._combined
+        worker_size = whole_number("rebatched_worker_size", worker_size, 1, AssertionError)
         assert worker_size <= self._combined, (
             f"rebatched_worker_size ({worker_size}) must not be greater than the combined batch "
             f"size ({self._combined})"

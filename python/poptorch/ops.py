@@ -3,6 +3,7 @@
 import torch
 
 from . import poptorch_core
+from ._checks import short, spoken_class, whole_number
 from ._annotations import (  # noqa: F401
     Attribute,
     BeginBlock,
@@ -22,8 +23,9 @@ _REDUCTIONS = ("sum", "mean", "none")
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Reduce `x` ("sum", "mean" or "none") and mark the result as the loss to train on."""
     assert (
-        reduction in _REDUCTIONS
-    ), f'Unsupported reduction type! Expected one of {_REDUCTIONS}, got "{reduction}"'
+        isinstance(reduction, str) and reduction in _REDUCTIONS
+    ), f"Unsupported reduction type! Expected one of {_REDUCTIONS}, got {short(reduction)}"
+    assert isinstance(x, torch.Tensor), f"identity_loss takes a tensor, not {spoken_class(x)}"
     return torch.ops.poptorch.identity_loss(x, _REDUCTIONS.index(reduction))
 
 
@@ -38,7 +40,7 @@ def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     Devices are virtual: there are 16 IPUs, or as many as the environment variable TESSERA_NUM_IPUS
     says. There is none while POPTORCH_IPU_MODEL or POPTORCH_SMALL_IPU_MODEL is set.
     """
-    return poptorch_core.ipuHardwareIsAvailable(num_ipus)
+    return poptorch_core.ipuHardwareIsAvailable(min(whole_number("num_ipus", num_ipus), 2**31))
 
 
 def ipuHardwareVersion() -> int:

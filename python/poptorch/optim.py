@@ -15,20 +15,47 @@ What is given may change after the model was compiled (see `Optimizer.variable_a
 
 import inspect
 import math
+import numbers
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple
 
 import torch
 
+from ._checks import short, spoken_class, truth
 from ._logging import logger
 from ._optimizer import Optimizer, described
 
 __all__ = ["SGD", "Adam", "AdamW", "LAMB", "Optimizer", "RMSprop", "described"]
 
 
+_FLAGS = frozenset(
+    "nesterov amsgrad maximize capturable differentiable centered use_combined_accum "
+    "bias_correction use_tf_variant".split()
+)
+
+
 def _given(arguments: Mapping[str, Any]) -> Dict[str, Any]:
     """Of a constructor's locals() those that are arguments and not None."""
     left_out = ("self", "params", "__class__")
-    return {n: v for n, v in arguments.items() if n not in left_out and v is not None}
+    given = {n: v for n, v in arguments.items() if n not in left_out and v is not None}
+    for name, value in given.items():
+        if name == "betas":
+            if not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+                raise TypeError(f"betas must be two numbers, not {short(value)}")
+            if len(value) != 2:
+                raise ValueError(f"betas must be two numbers, not {len(value)}")
+            for beta in list(value):
+                _check_number("each of betas", beta)
+        elif name in _FLAGS:
+            truth(name, value)
+        elif name not in ("foreach", "fused") and not name.endswith("accum_type"):
+            _check_number(name, value)
+    return given
+
+
+def _check_number(name: str, value: Any) -> None:
+    one = isinstance(value, torch.Tensor) and value.numel() == 1
+    if isinstance(value, bool) or not (one or isinstance(value, numbers.Real)):
+        raise TypeError(f"{name} must be a number, not {spoken_class(value)}")
 
 
 def _known(base: type, given: Mapping[str, Any]) -> Dict[str, Any]:

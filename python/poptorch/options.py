@@ -4,6 +4,7 @@ import copy
 from typing import Any, Dict, List, Optional
 
 from . import poptorch_core
+from ._checks import truth
 from ._execution_strategies import (
     ParallelPhasedExecution,
     Phase,
@@ -162,7 +163,7 @@ class Options(OptionGroup):
 
         Default: False. With it, outputs mean nothing.
         """
-        self._core.enableSyntheticData(bool(enabled))
+        self._core.enableSyntheticData(truth("enableSyntheticData", enabled))
         return self
 
     # Replicas and devices.
@@ -278,7 +279,7 @@ class Options(OptionGroup):
 
     def showCompilationProgressBar(self, show: bool = True) -> "Options":
         """Whether compiling shows the bar "Graph compilation". Default: True."""
-        self.set(show_compilation_progress_bar=bool(show))
+        self.set(show_compilation_progress_bar=truth("showCompilationProgressBar", show))
         return self
 
     def enableStableNorm(self, enabled: bool) -> "Options":
@@ -314,7 +315,7 @@ class Options(OptionGroup):
 
         Default: False.
         """
-        self.set(relax_optimizer_checks=bool(relax))
+        self.set(relax_optimizer_checks=truth("relaxOptimizerAttributesChecks", relax))
         return self
 
     # Looking inside.
@@ -374,7 +375,7 @@ class Options(OptionGroup):
 
         Default: the folders of poptorch and torch.
         """
-        self.set(source_location_excludes=list(excludes))
+        self.set(source_location_excludes=excludes)
         return self
 
     def appendToLocationExcludes(self, *excludes: str) -> "Options":

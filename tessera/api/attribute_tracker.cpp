@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/base/log_each.h"
+
 namespace tessera {
 namespace {
 
@@ -23,21 +25,22 @@ void AttributeTracker::look_at(const Optimizer& optimizer, LogLevel level) {
   for (const std::string& name : optimizer.settings().attributes) {
     if (is_pytorchs(name) || contains(optimizer_wide_attributes(), name)) continue;
     if (!of_optimizers_.insert(name).second || first_) continue;
-    log(level, "Ignoring unexpected optimizer attribute '{}' of {}: the program does not know it",
-        name, optimizer.kind());
+    log_each(level,
+             "Ignoring unexpected optimizer attribute '{}' of {}: the program does not know it",
+             name, optimizer.kind());
   }
   for (size_t g = 0; g < optimizer.groups().size(); ++g) {
     for (const std::string& name : optimizer.groups()[g].others) {
       if (is_pytorchs(name) || !of_groups_.insert(name).second) continue;
       if (contains(optimizer_wide_attributes(), name)) {
-        log(level,
-            "Ignoring unexpected group {} attribute '{}' of {}: it is an attribute of the "
-            "whole optimiser",
-            g, name, optimizer.kind());
+        log_each(level,
+                 "Ignoring unexpected group {} attribute '{}' of {}: it is an attribute of the "
+                 "whole optimiser",
+                 g, name, optimizer.kind());
       } else if (!first_) {
-        log(level,
-            "Ignoring unexpected group {} attribute '{}' of {}: the program does not know it", g,
-            name, optimizer.kind());
+        log_each(level,
+                 "Ignoring unexpected group {} attribute '{}' of {}: the program does not know it",
+                 g, name, optimizer.kind());
       }
     }
   }

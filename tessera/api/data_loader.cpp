@@ -10,7 +10,11 @@ namespace tessera {
 
 int64_t combined_batch_size(const Options& options, int64_t batch_size) {
   check(batch_size >= 1, ErrorKind::value, "batch_size must be at least 1, got {}", batch_size);
-  return batch_size * options.micro_batches();
+  int64_t combined = 0;
+  check(!__builtin_mul_overflow(batch_size, options.micro_batches(), &combined), ErrorKind::value,
+        "batch_size ({}) x the {} micro-batches of a call are more samples than can be counted",
+        batch_size, options.micro_batches());
+  return combined;
 }
 
 int64_t batch_count(int64_t samples, int64_t combined, bool drop_last) {

@@ -15,6 +15,7 @@
 #include "tessera/api/optim.h"
 #include "tessera/api/optimizer_numbers.h"
 #include "tessera/api/result_tensor.h"
+#include "tessera/api/spoken.h"
 #include "tessera/api/synthetic_inputs.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -51,8 +52,9 @@ void check_options(Purpose purpose, const Options& options) {
         "a later version; use replicationFactor(1)",
         options.replication_factor());
   check(purpose == Purpose::training || options.Training().gradient_accumulation() == 1,
-        "gradientAccumulation must be 1 for inference, got {}; use deviceIterations to run several "
-        "batches in one call",
+        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
+        "default value (1) when running a poptorch.inferenceModel(); it is {}. Use "
+        "poptorch.Options().deviceIterations to run several batches in one call",
         options.Training().gradient_accumulation());
   if (options.output_mode() == OutputMode::every_n) {
     check(options.device_iterations() % options.output_return_period() == 0,
@@ -68,10 +70,6 @@ void forget_modules(Graph& graph) {
 
 OutputMode default_output_mode(Purpose purpose) {
   return purpose == Purpose::training ? OutputMode::final_value : OutputMode::all;
-}
-
-std::string described(at::ScalarType type, const Shape& shape) {
-  return fmt::format("{}{}", c10::toString(type), to_string(shape));
 }
 
 }  // namespace
@@ -123,8 +121,9 @@ std::vector<NamedTensor> Executor::micro_batch(const std::vector<NamedTensor>& i
   std::vector<NamedTensor> batch;
   for (const auto& [name, tensor] : inputs) {
     check_readable(name, tensor);
-    check(tensor.numel() > 0, "input '{}' has no elements: its shape is {}", name,
-          to_string(shape_of(tensor)));
+    check(tensor.numel() > 0,
+          "Zero-sized tensors are unsupported (Got shape {}): input '{}' has no elements",
+          spoken_sizes(tensor.sizes()), name);
     const int64_t size = tensor.dim() == 0 ? 1 : tensor.size(0);
     check(size % count == 0, ErrorKind::assertion,
           "dimension 0 of input '{}' is {}, which cannot be divided by {} = deviceIterations ({}) "
@@ -239,12 +238,7 @@ void Executor::check_inputs(c10::ArrayRef<at::Tensor> inputs) const {
         "model again to compile it for other inputs",
         inputs_.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& tensor = inputs[i];
-    check(tensor.scalar_type() == inputs_[i].type && tensor.sizes() == inputs_[i].shape,
-          "input '{}' is {}, but the model was compiled for {}; call destroy() or wrap the model "
-          "again to compile it for other inputs",
-          inputs_[i].name, described(tensor.scalar_type(), shape_of(tensor)),
-          described(inputs_[i].type, inputs_[i].shape));
+    check_as_compiled(inputs_[i].name, inputs[i], inputs_[i].type, inputs_[i].shape);
   }
 }
 
@@ -425,7 +419,7 @@ void Executor::close_session() {
 void Executor::detachFromDevice() {
   const std::lock_guard lock(mutex_);
   check(isCompiled(), "detachFromDevice: the model has not been compiled yet");
-  check(isAttachedToDevice(), "detachFromDevice: the model is not attached to a device");
+  check(isAttachedToDevice(), "Device is not attached: detachFromDevice has nothing to detach");
   copyWeightsToHostIfNeeded();
   rng_ = session_->rng();
   if (optimizer_.state().pending(*this)) send_optimizer_state();  // perhaps only a part of one

@@ -121,8 +121,8 @@ PerfCounters Executor::getPerfCounters() const {
 int64_t Executor::cycleCount() const {
   const std::lock_guard lock(mutex_);
   check(options_.log_cycle_count(),
-        "cycleCount: cycle counts are not logged; use Options.logCycleCount(True) before the model "
-        "is wrapped");
+        "Cycle count logging is disabled: use Options.logCycleCount(True) before the model is "
+        "wrapped");
   check(isCompiled() && has_run_,
         "cycleCount: run the model at least once before asking for its cycle count");
   static std::once_flag said;

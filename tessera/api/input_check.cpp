@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -18,6 +19,10 @@ std::pair<int64_t, int64_t> extent(const at::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.element_size());
   return {tensor.storage_offset() * bytes, (last + 1) * bytes};
 }
+
+constexpr std::string_view compiled_for_others =
+    "The model was compiled for other inputs; call destroy() or wrap the model again to compile it "
+    "for these";
 
 }  // namespace
 
@@ -61,6 +66,15 @@ void check_memory(const std::string& name, const at::Tensor& tensor) {
         "the weight '{}' has lost its memory: its storage was made smaller than its elements need; "
         "give it new values, for example by .data = ...",
         name);
+}
+
+void check_as_compiled(const std::string& name, const at::Tensor& tensor, at::ScalarType type,
+                       const Shape& shape) {
+  check(tensor.scalar_type() == type, "Data type mismatch for {}: expected {} but got {}. {}", name,
+        spoken_type(type), spoken_type(tensor.scalar_type()), compiled_for_others);
+  check(tensor.sizes() == shape,
+        "Shape mismatch for {}: expected torch.Size({}) but got torch.Size({}). {}", name,
+        spoken_sizes(shape), spoken_sizes(tensor.sizes()), compiled_for_others);
 }
 
 }  // namespace tessera

@@ -1,9 +1,11 @@
-// Whether a tensor of the user's can be read at all.
+// Whether a tensor of the user's can be read at all, and by a program that is compiled.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <string>
+
+#include "tessera/base/shape.h"
 
 namespace tessera {
 
@@ -19,5 +21,9 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b);
 
 // Error for a parameter or buffer whose memory is gone.
 void check_memory(const std::string& name, const at::Tensor& tensor);
+
+// Error for a tensor of another type or shape than the program was compiled for.
+void check_as_compiled(const std::string& name, const at::Tensor& tensor, at::ScalarType type,
+                       const Shape& shape);
 
 }  // namespace tessera

@@ -16,14 +16,15 @@ bool is_number(std::string_view text) {
 
 void setLogLevel(std::string_view text) {
   const auto level = is_number(text) ? std::nullopt : log_level_named(text);
-  check(level.has_value(), ErrorKind::value, "Invalid log level '{}': use {}", text, levels);
+  check(level.has_value(), ErrorKind::value, "Unknown log level: {}. Valid values are {}", text,
+        levels);
   set_log_level(*level);
 }
 
 void setLogLevel(int64_t number) {
   const auto level = log_level_named(fmt::format("{}", number));
-  check(level.has_value(), ErrorKind::value, "Invalid log level integer {}: use {}", number,
-        levels);
+  check(level.has_value(), ErrorKind::value, "Invalid log level integer {}. Valid values are {}",
+        number, levels);
   set_log_level(*level);
 }
 

@@ -19,8 +19,8 @@ std::unordered_set<const torch::nn::Module*>& claims() {
 detail::TrainingClaim::TrainingClaim(const torch::nn::Module* module) : module_(module) {
   const std::lock_guard lock(claims_mutex);
   check(claims().insert(module).second, ErrorKind::runtime,
-        "This model has already been wrapped in a training executor; call destroy() on that one "
-        "first, or pass the executor's model to inferenceModel()");
+        "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the "
+        "model to unwrap before wrapping again");
 }
 
 detail::TrainingClaim::~TrainingClaim() {

@@ -337,8 +337,10 @@ std::vector<std::string> Optimizer::described() const {
                           mark(number.attribute));
     }
     if (kind.scaled_numbers) {
+      const bool combined = wide_value("use_combined_accum", 0) != 0;
       text += fmt::format("{}={}{}, ", defaults ? "defaultVelocityScaling" : "velocityScaling",
-                          velocity_scaling(values), mark("velocity_scaling"));
+                          velocity_scaling(values),
+                          mark(combined ? "velocity_scaling" : "loss_scaling"));
     }
     return text;
   };

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "tessera/api/spoken.h"
+
 namespace tessera {
 namespace {
 
@@ -116,10 +118,8 @@ void OptionGroup::check_changeable() const {
 void OptionGroup::set(std::string_view option, OptionValue value) {
   check_changeable();
   const OptionField& field = known(option);
-  // As in Python, where True is an int.
-  if (field.kind == OptionKind::integer && value.is<bool>()) value = int64_t{value.as<bool>()};
-  check(fits(field, value), field.wrong_type, "{} must be {}, not {} ({})", option, wanted(field),
-        type_name(value), tessera::to_string(value));
+  check(fits(field, value), field.wrong_type, "{} must be {}, not {}", option, wanted(field),
+        spoken_value(value));
   if (field.rule && !value.is<OptionNone>()) field.rule(option, value);
   values_[index(field)] = std::move(value);
 }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tessera/api/option_warnings.h"
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -158,7 +159,7 @@ PrecisionOptions& PrecisionOptions::enableStochasticRounding(bool enabled) {
 
 PrecisionOptions& PrecisionOptions::setPartialsType(at::ScalarType type) {
   check(type == at::kFloat || type == at::kHalf, ErrorKind::value,
-        "setPartialsType takes torch.float or torch.half, not {}", c10::toString(type));
+        "setPartialsType takes torch.float or torch.half, not {}", spoken_type(type));
   const char* name = type == at::kHalf ? "half" : "float";
   OptionDict options;
   options.set("partialsType", name);
@@ -207,7 +208,7 @@ TensorLocationSettings::TensorLocationSettings(const TensorLocationSettings& oth
 
 TensorLocationSettings& TensorLocationSettings::useOnChipStorage(std::optional<bool> use) {
   if (use) {
-    set("onChip", *use);
+    set("onChip", int64_t{*use});
   } else {
     clear("onChip");
   }
@@ -215,17 +216,17 @@ TensorLocationSettings& TensorLocationSettings::useOnChipStorage(std::optional<b
 }
 
 TensorLocationSettings& TensorLocationSettings::useReplicatedTensorSharding(bool use) {
-  set("useReplicatedTensorSharding", use);
+  set("useReplicatedTensorSharding", int64_t{use});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::useIOTilesToLoad(bool use) {
-  set("useIOTilesToLoad", use);
+  set("useIOTilesToLoad", int64_t{use});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::useIOTilesToStore(bool use) {
-  set("useIOTilesToStore", use);
+  set("useIOTilesToStore", int64_t{use});
   return *this;
 }
 

@@ -8,6 +8,7 @@
 #include "tessera/api/hardware.h"
 #include "tessera/api/option_warnings.h"
 #include "tessera/api/options_json.h"
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 
@@ -27,8 +28,8 @@ void known_version(std::string_view name, const OptionValue& value) {
 
 void only_texts(std::string_view name, const OptionValue& value) {
   for (const OptionValue& item : value.as<OptionList>().items) {
-    check(item.is<std::string>(), ErrorKind::assertion, "{} must be a list of str, it has {} ({})",
-          name, type_name(item), to_string(item));
+    check(item.is<std::string>(), ErrorKind::assertion, "{} must be a list of str, it has {}", name,
+          spoken_type(item));
   }
 }
 
@@ -39,7 +40,12 @@ void proportions_by_device(std::string_view name, const OptionValue& value) {
           "{} has a key {}, which is no number of an IPU", name, to_string(device));
     check(proportion.is<double>() || proportion.is<int64_t>(), ErrorKind::assertion,
           "{}: the proportion for IPU {} must be a float, not {}", name, to_string(device),
-          type_name(proportion));
+          spoken_type(proportion));
+    const double share = proportion.is<double>() ? proportion.as<double>()
+                                                 : static_cast<double>(proportion.as<int64_t>());
+    check(share >= 0 && share <= 1, ErrorKind::value,
+          "{}: the proportion for IPU {} must be from 0 to 1, got {}", name, to_string(device),
+          share);
   }
 }
 

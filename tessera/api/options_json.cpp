@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/api/options.h"
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -10,12 +11,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // setters are called in the order they have
 
-OptionValue value_of(const Json& json) {
+OptionValue value_of(const Json& json, int depth = 0) {
+  constexpr int deepest = 100;
+  check(depth <= deepest, ErrorKind::value, "options as JSON have lists in lists, {} deep", depth);
   switch (json.type()) {
     case Json::value_t::boolean:
       return json.get<bool>();
-    case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
+      if (json.get<uint64_t>() > uint64_t{INT64_MAX}) return OptionUnknown{"an int beyond 64 bits"};
+      return json.get<int64_t>();
+    case Json::value_t::number_integer:
       return json.get<int64_t>();
     case Json::value_t::number_float:
       return json.get<double>();
@@ -26,12 +31,12 @@ OptionValue value_of(const Json& json) {
     }
     case Json::value_t::array: {
       OptionList list;
-      for (const Json& item : json) list.items.push_back(value_of(item));
+      for (const Json& item : json) list.items.push_back(value_of(item, depth + 1));
       return list;
     }
     case Json::value_t::object: {
       OptionDict dict;
-      for (const auto& [key, item] : json.items()) dict.set(key, value_of(item));
+      for (const auto& [key, item] : json.items()) dict.set(key, value_of(item, depth + 1));
       return dict;
     }
     default:
@@ -68,16 +73,16 @@ class Arguments {
   Enum choice(size_t i) const {
     const bool right =
         values_[i].is<OptionEnum>() && values_[i].as<OptionEnum>().type == enum_name<Enum>;
-    check(right, ErrorKind::assertion, "{} takes a poptorch.{}, not {} ({})", setter_,
-          enum_name<Enum>, type_name(values_[i]), to_string(values_[i]));
+    check(right, ErrorKind::assertion, "{} takes a member of poptorch.{}, not {}", setter_,
+          enum_name<Enum>, spoken_value(values_[i]));
     return static_cast<Enum>(values_[i].as<OptionEnum>().number);
   }
 
  private:
   template <typename T>
   const T& as(size_t i, std::string_view wanted) const {
-    check(values_[i].is<T>(), ErrorKind::assertion, "{} takes {}, not {} ({})", setter_, wanted,
-          type_name(values_[i]), to_string(values_[i]));
+    check(values_[i].is<T>(), ErrorKind::assertion, "{} takes {}, not {}", setter_, wanted,
+          spoken_value(values_[i]));
     return values_[i].as<T>();
   }
 
@@ -267,9 +272,11 @@ void call_setter(Options& options, const std::string& name, const Json& json) {
 }  // namespace
 
 void set_from_json(Options& options, std::string_view json) {
+  constexpr size_t shown = 60;
   const Json settings = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   check(settings.is_object(), ErrorKind::value,
-        "options as JSON must be an object such as {{\"deviceIterations\": 2}}, not '{}'", json);
+        "options as JSON must be an object such as {{\"deviceIterations\": 2}}, not '{}'{}",
+        json.substr(0, shown), json.size() > shown ? "..." : "");
   for (const auto& [name, value] : settings.items()) call_setter(options, name, value);
 }
 

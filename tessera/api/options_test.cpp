@@ -111,7 +111,7 @@ TEST(Options, ByNameIsStrict) {
   options.set("replication_factor", 4);
   EXPECT_EQ(options.replication_factor(), 4);
   EXPECT_EQ(message_of([&] { options.set("replication_factor", "4"); }),
-            "replication_factor must be an int, not str (4)");
+            "replication_factor must be an int, not a str (4)");
   EXPECT_EQ(kind_of([&] { options.set("output_mode", 2); }), ErrorKind::assertion);
   EXPECT_EQ(kind_of([&] { options.set("replications", 2); }), ErrorKind::assertion);
   EXPECT_EQ(kind_of([&] { (void)options.get("replications"); }), ErrorKind::attribute);

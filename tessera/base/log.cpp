@@ -13,6 +13,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "tessera/base/log_each.h"
+
 namespace tessera {
 namespace {
 
@@ -146,7 +148,10 @@ bool count_log(std::string_view message) {
 }
 
 void write_log(LogLevel message_level, std::string_view message) {
-  if (!count_log(message)) return;
+  if (count_log(message)) write_log_always(message_level, message);
+}
+
+void write_log_always(LogLevel message_level, std::string_view message) {
   const auto now = std::chrono::system_clock::now();
   const auto millis =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;

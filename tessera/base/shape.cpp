@@ -63,8 +63,9 @@ Shape broadcast(std::span<const int64_t> a, std::span<const int64_t> b) {
 
 int64_t wrap_dim(int64_t dim, int64_t rank) {
   const int64_t limit = std::max<int64_t>(rank, 1);
-  check(dim >= -limit && dim < limit, "dimension {} is outside the {} dimensions there are", dim,
-        limit);
+  check(dim >= -limit && dim < limit,
+        "Dimension out of range (expected to be in range of [{}, {}], but got {})", -limit,
+        limit - 1, dim);
   return dim < 0 ? dim + limit : dim;
 }
 

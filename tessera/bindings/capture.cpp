@@ -21,6 +21,7 @@ Recorder& recorder() {
 
 void bind_capture(py::module_& module) {
   module.def("is_capturing", &is_capturing);
+  module.def("isCompilingWithDispatcher", &is_capturing);  // PopTorch's name of it
   module.def("push_module", &push_module);
   module.def("pop_module", &pop_module);
   module.def("clear_modules", &clear_modules);

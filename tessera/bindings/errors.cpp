@@ -86,7 +86,8 @@ void raise(const Error& error) {
 
 void bind_errors(py::module_& module) {
   const py::module_ errors = py::module_::import("poptorch._errors");
-  for (const char* name : {"Error", "RecoverableError", "UnrecoverableError"}) {
+  for (const char* name :
+       {"Error", "RecoverableError", "UnrecoverableError", "TestErrorType", "_throwTestError"}) {
     module.attr(name) = errors.attr(name);
   }
   classes() = {module.attr("Error"), module.attr("RecoverableError"),

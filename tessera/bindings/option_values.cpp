@@ -1,15 +1,24 @@
 #include "tessera/bindings/option_values.h"
 
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/bindings/bindings.h"
 
 namespace py = pybind11;
 
 namespace tessera {
-namespace {
 
 std::string class_name(py::handle object) {
-  return py::str(py::type::handle_of(object)).cast<std::string>();
+  const py::handle type = py::type::handle_of(object);
+  const auto name = type.attr("__qualname__").cast<std::string>();
+  const auto module = type.attr("__module__").cast<std::string>();
+  return module == "builtins" ? name : module + "." + name;
+}
+
+namespace {
+
+bool is_flag(py::handle object) {
+  return PyBool_Check(object.ptr()) || class_name(object) == "numpy.bool_";
 }
 
 bool is_enum(py::handle object) {
@@ -18,12 +27,38 @@ bool is_enum(py::handle object) {
   return py::isinstance(object, *base);
 }
 
+// numpy's numbers are of these kinds too; tensors are not.
+bool is_number(py::handle object, const char* kind) {
+  static const auto* numbers = new py::module_(py::module_::import("numbers"));
+  return py::isinstance(object, numbers->attr(kind));
+}
+
 OptionValue integer_value(py::handle object) {
+  const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
+  if (!integer) throw py::error_already_set();
   int overflow = 0;
-  const long long number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
-  if (overflow != 0) return OptionUnknown{"int beyond 64 bits"};
+  const long long number = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
+  if (overflow != 0) return OptionUnknown{"an int beyond 64 bits"};
   return int64_t{number};
 }
+
+OptionValue text_value(py::handle object) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+  if (text) return std::string(text, static_cast<size_t>(size));
+  PyErr_Clear();
+  return OptionUnknown{"a str that is not valid Unicode"};
+}
+
+// Lists that hold themselves have no end.
+struct Nesting {
+  Nesting() {
+    if (Py_EnterRecursiveCall(" while reading the value of an option")) {
+      throw py::error_already_set();
+    }
+  }
+  ~Nesting() { Py_LeaveRecursiveCall(); }
+};
 
 template <typename Container>
 std::vector<OptionValue> items_of(const Container& container) {
@@ -45,13 +80,14 @@ OptionValue enum_value(py::handle object) {
 }  // namespace
 
 OptionValue value_from(py::handle object) {
+  const Nesting nesting;
   PyObject* raw = object.ptr();
   if (object.is_none()) return {};
-  if (PyBool_Check(raw)) return object.cast<bool>();
+  if (is_flag(object)) return PyObject_IsTrue(raw) != 0;
   if (is_enum(object)) return enum_value(object);
-  if (PyLong_Check(raw)) return integer_value(object);
-  if (PyFloat_Check(raw)) return object.cast<double>();
-  if (PyUnicode_Check(raw)) return object.cast<std::string>();
+  if (is_number(object, "Integral")) return integer_value(object);
+  if (is_number(object, "Real")) return PyFloat_AsDouble(raw);
+  if (PyUnicode_Check(raw)) return text_value(object);
   if (PyList_Check(raw) || PyTuple_Check(raw)) {
     return OptionList{items_of(py::reinterpret_borrow<py::sequence>(object))};
   }
@@ -98,16 +134,24 @@ py::object value_to(const OptionValue& value) {
 }
 
 bool flag_from(py::handle object, const char* setter) {
-  check(PyBool_Check(object.ptr()), ErrorKind::assertion, "{} takes a bool, not {}", setter,
-        class_name(object));
-  return object.cast<bool>();
+  const OptionValue value = value_from(object);
+  check(value.is<bool>(), ErrorKind::assertion, "{} takes a bool, not {}", setter,
+        spoken_type(value));
+  return value.as<bool>();
 }
 
 int64_t integer_from(py::handle object, const char* setter) {
-  const OptionValue value = PyLong_Check(object.ptr()) ? integer_value(object) : OptionValue();
+  const OptionValue value = value_from(object);
   check(value.is<int64_t>(), ErrorKind::assertion, "{} takes an int, not {}", setter,
-        class_name(object));
+        spoken_type(value));
   return value.as<int64_t>();
+}
+
+std::string text_from(py::handle object, const char* setter) {
+  const OptionValue value = value_from(object);
+  check(value.is<std::string>(), ErrorKind::assertion, "{} takes a str, not {}", setter,
+        spoken_type(value));
+  return value.as<std::string>();
 }
 
 }  // namespace tessera

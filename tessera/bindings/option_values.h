@@ -18,5 +18,9 @@ OptionDict dict_from(const pybind11::dict& dict);
 // For arguments that must be of exactly this type: else an AssertionError that names the setter.
 bool flag_from(pybind11::handle object, const char* setter);
 int64_t integer_from(pybind11::handle object, const char* setter);
+std::string text_from(pybind11::handle object, const char* setter);
+
+// The class of an object as messages name it: "str", "numpy.ndarray".
+std::string class_name(pybind11::handle object);
 
 }  // namespace tessera

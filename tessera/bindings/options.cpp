@@ -7,6 +7,8 @@
 
 #include "tessera/api/data_loader.h"
 #include "tessera/api/option_warnings.h"
+#include "tessera/api/pipeline_check.h"
+#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/bindings/bindings.h"
 #include "tessera/bindings/option_values.h"
@@ -61,32 +63,32 @@ void restore(Options& options, const py::dict& state) {
 
 std::map<std::string, double> proportions_from(const py::object& object) {
   check(py::isinstance<py::dict>(object), ErrorKind::assertion,
-        "setAvailableMemoryProportion takes a dict, not {}",
-        py::str(py::type::of(object)).cast<std::string>());
+        "setAvailableMemoryProportion takes a dict, not {}", spoken_type(value_from(object)));
   std::map<std::string, double> proportions;
-  for (const auto& [key, value] : object.cast<py::dict>()) {
-    const bool number = PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr());
-    check(number, ErrorKind::assertion,
-          "setAvailableMemoryProportion: the proportion for {} must be a float",
-          py::str(key).cast<std::string>());
-    proportions[py::str(key).cast<std::string>()] = value.cast<double>();
+  for (const auto& [key, item] : object.cast<py::dict>()) {
+    const std::string name = to_string(value_from(key));
+    const OptionValue value = value_from(item);
+    check(value.is<double>() || value.is<int64_t>(), ErrorKind::assertion,
+          "setAvailableMemoryProportion: the proportion for {} must be a float, not {}", name,
+          spoken_type(value));
+    proportions[name] =
+        value.is<double>() ? value.as<double>() : static_cast<double>(value.as<int64_t>());
   }
   return proportions;
 }
 
 std::optional<std::string> folder_from(const py::object& object, const char* setter) {
   if (object.is_none()) return std::nullopt;
-  const py::object path = py::module_::import("os").attr("fspath")(object);
-  check(py::isinstance<py::str>(path), ErrorKind::assertion, "{} takes a path", setter);
-  return path.cast<std::string>();
+  if (!py::hasattr(object, "__fspath__")) return text_from(object, setter);
+  return text_from(object.attr("__fspath__")(), setter);
 }
 
 template <typename Enum>
 Enum choice_from(const py::object& object, const char* setter) {
   const OptionValue value = value_from(object);
   const bool right = value.is<OptionEnum>() && value.as<OptionEnum>().type == enum_name<Enum>;
-  check(right, ErrorKind::assertion, "{} takes a poptorch.{}, not {}", setter, enum_name<Enum>,
-        py::str(py::type::of(object)).cast<std::string>());
+  check(right, ErrorKind::assertion, "{} takes a member of poptorch.{}, not {}", setter,
+        enum_name<Enum>, spoken_type(value));
   return static_cast<Enum>(value.as<OptionEnum>().number);
 }
 
@@ -102,19 +104,28 @@ void set_output_mode(Options& options, const py::object& mode, const py::object&
   }
 }
 
-void anchor_tensor(Options& options, const std::string& short_name, const std::string& long_name,
+void anchor_tensor(Options& options, const py::object& short_name, const py::object& long_name,
                    const py::object& mode, const py::object& period) {
   std::optional<OutputMode> chosen;
   if (!mode.is_none()) chosen = choice_from<OutputMode>(mode, "anchorTensor");
   if (chosen > OutputMode::sum) chosen.reset();
-  const int64_t number = period.is_none() ? 1 : integer_from(period, "anchorTensor");
-  options.anchorTensor(short_name, long_name, chosen, number);
+  const int64_t number =
+      period.is_none() ? 1 : integer_from(period, "output_return_period of anchorTensor");
+  options.anchorTensor(text_from(short_name, "short_name of anchorTensor"),
+                       text_from(long_name, "long_name of anchorTensor"), chosen, number);
+}
+
+std::map<std::string, bool> patterns_from(const py::dict& dict) {
+  std::map<std::string, bool> patterns;
+  for (const auto& [name, enabled] : dict) {
+    patterns[text_from(name, "a name in setPatterns")] = flag_from(enabled, "setPatterns");
+  }
+  return patterns;
 }
 
 void set_partials_type(PrecisionOptions& options, const py::object& type) {
   check(THPDtype_Check(type.ptr()), ErrorKind::value,
-        "setPartialsType takes torch.float or torch.half, not {}",
-        py::str(type).cast<std::string>());
+        "setPartialsType takes torch.float or torch.half, not {}", spoken_type(value_from(type)));
   options.setPartialsType(reinterpret_cast<THPDtype*>(type.ptr())->scalar_type);
 }
 
@@ -131,17 +142,24 @@ void validate_options(const py::dict& all) {
   }
 }
 
+constexpr const char* option_name = "the name of an option";
+
 // A class of options that can be read and set by name.
 template <typename Group>
 py::class_<Group> group_class(py::module_& module, const char* name, const char* doc) {
   return py::class_<Group>(module, name, doc)
       .def("get",
-           [](const Group& self, const std::string& option) { return value_to(self.get(option)); })
+           [](const Group& self, const py::object& option) {
+             return value_to(self.get(text_from(option, option_name)));
+           })
       .def("set", [](Group& self, const std::string& option,
                      const py::object& value) { self.set(option, value_from(value)); })
       .def("exists",
-           [](const Group& self, const std::string& option) { return self.exists(option); })
-      .def("clear", [](Group& self, const std::string& option) { self.clear(option); })
+           [](const Group& self, const py::object& option) {
+             return self.exists(text_from(option, option_name));
+           })
+      .def("clear", [](Group& self,
+                       const py::object& option) { self.clear(text_from(option, option_name)); })
       .def("values", [](const Group& self) { return values_of(self); })
       .def("restore", [](Group& self, const py::dict& values) { restore_values(self, values); })
       .def("names",
@@ -184,8 +202,7 @@ void bind_groups(py::module_& module) {
       .def("halfFloatCasting", [](PrecisionOptions& self) { self.halfFloatCasting(); })
       .def("runningStatisticsAlwaysFloat", [](PrecisionOptions& self, const py::object& value) {
         check(py::isinstance<py::bool_>(value), ErrorKind::value,
-              "runningStatisticsAlwaysFloat takes a bool, not {}",
-              py::str(py::type::of(value)).cast<std::string>());
+              "runningStatisticsAlwaysFloat takes a bool, not {}", spoken_type(value_from(value)));
         self.runningStatisticsAlwaysFloat(value.cast<bool>());
       });
 
@@ -202,18 +219,27 @@ void bind_groups(py::module_& module) {
              self.configureProcessId(integer_from(id, "process_id of configureProcessId"),
                                      integer_from(count, "num_processes of configureProcessId"));
            })
-      .def("setEnvVarNames", [](DistributedOptions& self, const std::string& count,
-                                const std::string& id) { self.setEnvVarNames(count, id); })
+      .def("setEnvVarNames",
+           [](DistributedOptions& self, const py::object& count, const py::object& id) {
+             self.setEnvVarNames(text_from(count, "var_num_processes of setEnvVarNames"),
+                                 text_from(id, "var_process_id of setEnvVarNames"));
+           })
       .def("disable", [](DistributedOptions& self) { self.disable(); });
 
   group_class<JitOptions>(module, "JitOptions", "Options of what is gone.")
-      .def("traceModel", [](JitOptions& self, bool trace) { self.traceModel(trace); });
+      .def("traceModel", [](JitOptions& self, const py::object& trace) {
+        self.traceModel(flag_from(trace, "traceModel"));
+      });
 
   py::class_<PopartOptions>(module, "PopartOptions")
-      .def("set", [](PopartOptions& self, const std::string& key,
-                     const py::object& value) { self.set(key, value_from(value)); })
-      .def("setPatterns", [](PopartOptions& self, const std::map<std::string, bool>& patterns,
-                             int64_t level) { self.setPatterns(patterns, level); })
+      .def("set",
+           [](PopartOptions& self, const py::object& key, const py::object& value) {
+             self.set(text_from(key, "the key of _Popart.set"), value_from(value));
+           })
+      .def("setPatterns",
+           [](PopartOptions& self, const py::dict& patterns, const py::object& level) {
+             self.setPatterns(patterns_from(patterns), integer_from(level, "level of setPatterns"));
+           })
       .def_property_readonly("options",
                              [](const PopartOptions& self) { return dict_to(self.options()); })
       .def("restore",
@@ -274,10 +300,17 @@ void bind_options(py::module_& module) {
            })
       .def("anchorTensor", &anchor_tensor)
       .def("appendToLocationExcludes",
-           [](Options& self, const std::vector<std::string>& excludes) {
-             self.appendToLocationExcludes(excludes);
+           [](Options& self, const py::list& excludes) {
+             std::vector<std::string> texts;
+             for (const py::handle exclude : excludes) {
+               texts.push_back(text_from(exclude, "appendToLocationExcludes"));
+             }
+             self.appendToLocationExcludes(texts);
            })
-      .def("from_json", [](Options& self, const std::string& json) { self.from_json(json); })
+      .def("from_json",
+           [](Options& self, const py::object& json) {
+             self.from_json(text_from(json, "from_json"));
+           })
       .def("check_for_compile", &Options::check_for_compile)
       .def("clone", &Options::clone)
       .def("freeze", &Options::freeze)
@@ -305,6 +338,7 @@ void bind_options(py::module_& module) {
 
   module.def("popart_option_keys", &popart_option_keys);
   module.def("_validateOptions", &validate_options);
+  module.def("check_pipeline", &check_pipeline);
   module.def("blank_options", &Options::blank);
   module.def("combined_batch_size", &combined_batch_size);
   module.def("batch_count", &batch_count);

@@ -1,8 +1,11 @@
 #include "tessera/cli/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <ostream>
@@ -39,12 +42,34 @@ struct OpsCommand {
   }
 };
 
-std::string read_text(const std::string& file, std::istream& in) {
-  if (file == "-") return {std::istreambuf_iterator<char>(in), {}};
+std::string read_file(const std::string& file) {
+  std::error_code ignored;
+  check(!std::filesystem::is_directory(file, ignored), ErrorKind::value,
+        "cannot read '{}': it is a folder", file);
+  errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  check(stream.good() || stream.eof(), ErrorKind::value, "cannot read '{}': {}", file,
-        std::strerror(errno));
+  std::string text;
+  if (stream.is_open()) text.assign(std::istreambuf_iterator<char>(stream), {});
+  check(stream.is_open() && !stream.bad(), ErrorKind::value, "cannot read '{}': {}", file,
+        std::strerror(errno ? errno : EIO));
+  return text;
+}
+
+// Text has lines and tabs, but no other control characters.
+bool is_text(std::string_view bytes) {
+  return std::none_of(bytes.begin(), bytes.end(), [](char c) {
+    return (c >= 0 && c < ' ' && !std::isspace(static_cast<unsigned char>(c))) || c == '\x7f';
+  });
+}
+
+std::string read_text(const std::string& file, std::istream& in) {
+  const bool piped = file == "-";
+  std::string text = piped ? std::string{std::istreambuf_iterator<char>(in), {}} : read_file(file);
+  const std::string name = piped ? "the standard input" : fmt::format("'{}'", file);
+  check(text.find_first_not_of(" \t\r\n") != std::string::npos, ErrorKind::value,
+        "{} is empty; the text of a graph was wanted, which begins with 'graph'", name);
+  check(is_text(text), ErrorKind::value,
+        "{} is no text; the text of a graph was wanted, which begins with 'graph'", name);
   return text;
 }
 
@@ -203,10 +228,23 @@ std::string one_line(const Error& error) {
   return fmt::format("{} (in {})", error.message(), error.context().front());
 }
 
-}  // namespace
+// What is wrong with the arguments, as one sentence.
+std::string wrong_arguments(const CLI::App& app, const std::vector<std::string>& arguments,
+                            const CLI::ParseError& error) {
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  const std::string first = arguments.size() > 1 ? arguments[1] : "";
+  const bool known = std::find(commands.begin(), commands.end(), first) != commands.end();
+  if (first.empty() || first.starts_with('-') || known) {
+    std::string text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text.substr(0, text.find_last_not_of(" .") + 1);
+  }
+  return fmt::format("there is no command '{}'; there are {}", first, fmt::join(commands, ", "));
+}
 
-int run_command_line(const std::vector<std::string>& arguments, std::istream& in, std::ostream& out,
-                     std::ostream& err) {
+int run(const std::vector<std::string>& arguments, std::istream& in, std::ostream& out,
+        std::ostream& err) {
   CLI::App app(
       "Tessera runs whole PyTorch training steps as one static program on CPUs.\n"
       "This tool shows what it is made of: the operators it knows and what passes do.",
@@ -240,19 +278,29 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, out, err) == 0 ? 0 : wrong_usage;
+    if (error.get_exit_code() == 0) return app.exit(error, out, err);
+    err << "tessera: " << wrong_arguments(app, arguments, error)
+        << "; `tessera --help` says more\n";
+    return wrong_usage;
   }
+  out << (*ops_command     ? ops.run()
+          : *show_command  ? show.run(in)
+          : *time_command  ? time.run(in)
+          : *trace_command ? trace.run(in)
+          : *check_command ? referee.run(in)
+          : *why_command   ? why.run(in)
+                           : opt.run(in, err))
+      << std::flush;
+  check(out.good(), "cannot write the result");
+  return 0;
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments, std::istream& in, std::ostream& out,
+                     std::ostream& err) {
   try {
-    out << (*ops_command     ? ops.run()
-            : *show_command  ? show.run(in)
-            : *time_command  ? time.run(in)
-            : *trace_command ? trace.run(in)
-            : *check_command ? referee.run(in)
-            : *why_command   ? why.run(in)
-                             : opt.run(in, err))
-        << std::flush;
-    check(out.good(), "cannot write the result");
-    return 0;
+    return run(arguments, in, out, err);
   } catch (const Error& error) {
     err << "tessera: " << one_line(error) << '\n';
   } catch (const std::exception& error) {

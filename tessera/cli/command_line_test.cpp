@@ -123,6 +123,73 @@ TEST(CommandLine, WrongUsageIsTwo) {
   EXPECT_FALSE(run({"nonsense"}).err.empty());
 }
 
+TEST(CommandLine, WrongUsageIsOneSentence) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{},
+        {"bogus"},
+        {"--bogus"},
+        {"show", "a", "b"},
+        {"show", "--bogus"},
+        {"time", "--threads"},
+        {"time", "--threads", "many"},
+        {"time", "--threads", "99999999999999999999"},
+        {"time", "--runs", "1.5"},
+        {"opt"},
+        {"opt", "--pass", "remove_dead", "--pipeline"}}) {
+    const Outcome outcome = run(arguments, small_graph);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(outcome.err.starts_with("tessera: ")) << outcome.err;
+    EXPECT_EQ(lines_of(outcome.err), 1U) << outcome.err;
+  }
+  EXPECT_TRUE(contains(run({"bogus"}).err, "there is no command 'bogus'; there are ops, show"));
+}
+
+TEST(CommandLine, NumbersOutOfRangeAreOneSentence) {
+  for (const std::string command : {"time", "trace", "check"}) {
+    for (const std::string threads : {"0", "-1", "100000"}) {
+      const Outcome outcome = run({command, "--threads", threads}, small_graph);
+      EXPECT_EQ(outcome.code, 1);
+      EXPECT_EQ(outcome.err,
+                "tessera: the number of threads must be from 1 to 1024, not " + threads + "\n");
+    }
+  }
+  EXPECT_EQ(run({"time", "--runs", "-3"}, small_graph).err,
+            "tessera: the number of steps must be at least 1, not -3\n");
+}
+
+TEST(CommandLine, WrongFilesAreOneSentence) {
+  const std::string path = testing::TempDir() + "tessera_command_line_test.ir";
+  const auto written = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return run({"show", path});
+  };
+  EXPECT_EQ(run({"show", "/"}).err, "tessera: cannot read '/': it is a folder\n");
+  EXPECT_EQ(run({"show", "/no/such/file"}).err,
+            "tessera: cannot read '/no/such/file': No such file or directory\n");
+  EXPECT_TRUE(contains(written("").err, "' is empty; the text of a graph was wanted"));
+  EXPECT_TRUE(contains(written(" \n\n").err, "' is empty; the text of a graph was wanted"));
+  const std::string binary("\x7f\x45LF\0\1\2", 7);
+  EXPECT_TRUE(contains(written(binary).err, "' is no text; the text of a graph was wanted"));
+  EXPECT_TRUE(contains(run({"show"}, binary).err, "the standard input is no text"));
+  for (const std::string& text : {std::string(1000000, 'x'), std::string("h\xe4\xff\xfe")}) {
+    const Outcome outcome = written(text);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_EQ(lines_of(outcome.err), 1U);
+    EXPECT_LT(outcome.err.size(), 300U) << outcome.err.substr(0, 300);
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(CommandLine, AWrongEnvironmentIsOneSentence) {
+  setenv("TESSERA_NUM_THREADS", "many", 1);
+  const Outcome outcome = run({"time"}, small_graph);
+  unsetenv("TESSERA_NUM_THREADS");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err,
+            "tessera: TESSERA_NUM_THREADS must be a number from 1 to 1024, got 'many'\n");
+}
+
 TEST(CommandLine, ListsEveryOperator) {
   const Outcome text = run({"ops"});
   EXPECT_EQ(text.code, 0);

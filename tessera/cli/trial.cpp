@@ -8,6 +8,8 @@
 namespace tessera {
 namespace {
 
+constexpr int most_threads = 1024;  // as for TESSERA_NUM_THREADS
+
 // Floats between 0 and 1; zeros are valid indices and flags.
 std::vector<std::byte> made_up(const TensorType& type, uint64_t key) {
   std::vector<std::byte> memory(static_cast<size_t>(bytes(type)));
@@ -33,8 +35,9 @@ void check_values_fit(const Graph& graph) {
 }
 
 std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int threads) {
-  check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
-  check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
+  check(runs >= 1, ErrorKind::value, "the number of steps must be at least 1, not {}", runs);
+  check(threads >= 1 && threads <= most_threads, ErrorKind::value,
+        "the number of threads must be from 1 to {}, not {}", most_threads, threads);
   check_values_fit(graph);
   return compile(std::move(graph));
 }

@@ -352,8 +352,8 @@ std::vector<TensorType> infer_one_hot(const OpView& op) {
   check_index(op.type(0), "one_hot");
   const int64_t classes = op.attrs().integer("num_classes");
   check(classes > 0,
-        "one_hot: the number of classes must be given, since a static program cannot take it from "
-        "the data; got {}",
+        "OneHot num classes must be specified and must be constant. one_hot got {}, and a static "
+        "program cannot take it from the data",
         classes);
   Shape shape = op.shape(0);
   shape.push_back(classes);

@@ -119,8 +119,8 @@ const Recorder::Loss& terminal_loss(Recorder& recorder) {
   for (size_t i = 0; i < losses.size(); ++i) {
     if (feeds_other[i]) continue;
     check(!terminal,
-          "Multiple independent losses found in graph: at {} and at {}; combine them and mark the "
-          "result with identity_loss",
+          "Multiple independent losses found in graph. Graph must have one final loss. Wrap final "
+          "graph loss in poptorch.identity_loss. There is one at {} and one at {}",
           terminal ? place(terminal->origin) : "", place(losses[i].origin));
     terminal = &losses[i];
   }

@@ -267,7 +267,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     record_unsupported(call, stack);
     return;
   }
-  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call.overload());
+  if (depends_on_values(op, call) && !can_run_now(call)) refuse_values_of(call);
   if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
@@ -582,6 +582,19 @@ void Recorder::refuse_value(const std::string& asked_by) {
                   "cannot be part of a static graph: use tensor operators such as torch.where, or "
                   "pass the number as an argument that is not a tensor",
                   place(origin), asked_by));
+  remember_refusal(error);
+  throw error;
+}
+
+void Recorder::refuse_values_of(const AtenCall& call) {
+  const bool masked = call.overload() == "index.Tensor";  // which takes a mask's places
+  if (!masked && !call.op().hasTag(at::Tag::dynamic_output_shape)) refuse_value(call.overload());
+  const Error error(
+      ErrorKind::user,
+      fmt::format("{}: Operations using {} are unsupported because the output shape is determined "
+                  "by the tensor values, which are only known when the program runs; keep the "
+                  "shape and choose values instead, for example with torch.where or a mask",
+                  place(provenance_.origin()), masked ? "aten::nonzero" : call.schema().name()));
   remember_refusal(error);
   throw error;
 }

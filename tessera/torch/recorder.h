@@ -68,6 +68,9 @@ class Recorder {
   // Forward asked for a value that is only known when the program runs.
   [[noreturn]] void refuse_value(const std::string& asked_by);
 
+  // An operator whose result, or its shape, is only known when the program runs.
+  [[noreturn]] void refuse_values_of(const AtenCall& call);
+
   void mark_loss(const at::Tensor& loss);
   struct Loss {
     at::Tensor tensor;

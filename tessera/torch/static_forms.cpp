@@ -152,7 +152,8 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
 
 at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
   check(count > 0,
-        "one_hot needs num_classes: the largest class is only known when the program runs");
+        "OneHot num classes must be specified and must be constant. The largest class is only "
+        "known when the program runs; give one_hot its num_classes");
   return classes.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
 }
 

@@ -40,7 +40,10 @@ class Annotated(Plain):
 
 
 def trained(model, steps=3):
-    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    # One after the other, so that one micro-batch is enough for two IPUs.
+    options = poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    executor = poptorch.trainingModel(model, options, optimizer)
     losses = [executor(X).item() for _ in range(steps)]
     return losses, {name: value.clone() for name, value in model.state_dict().items()}
 

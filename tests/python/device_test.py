@@ -61,7 +61,7 @@ def test_attach_and_detach_at_the_wrong_time():
         executor.attachToDevice()
     executor.detachFromDevice()
     assert executor.isCompiled() and not executor.isAttachedToDevice()
-    with pytest.raises(poptorch.Error, match="not attached"):
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
         executor.detachFromDevice()
     executor.attachToDevice()
     assert executor.isAttachedToDevice()
@@ -138,7 +138,7 @@ def test_offline_models_compile_and_do_not_run(offline):
         executor(x, labels)
     with pytest.raises(AssertionError, match="offline device"):
         executor.attachToDevice()
-    with pytest.raises(poptorch.Error, match="not attached"):
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
         executor.detachFromDevice()
     assert "loss" in executor.getTensorNames()
     executor.destroy()

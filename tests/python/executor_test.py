@@ -62,7 +62,7 @@ def test_attach_and_detach_at_the_wrong_time():
     with pytest.raises(poptorch.Error, match="attached already"):
         executor.attachToDevice()
     executor.detachFromDevice()
-    with pytest.raises(poptorch.Error, match="not attached"):
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
         executor.detachFromDevice()
 
 

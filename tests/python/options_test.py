@@ -196,7 +196,7 @@ def test_counts_must_be_at_least_one():
     ):
         with pytest.raises(ValueError, match="at least 1, got 0"):
             setter(0)
-        with pytest.raises(AssertionError, match="must be an int, not str"):
+        with pytest.raises(AssertionError, match="must be an int, not a str"):
             setter("2")
 
 
