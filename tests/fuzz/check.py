@@ -16,7 +16,7 @@ PASSES = (
 KERNELS = (
     "narrow batch8 few_channels winograd_4 winograd_2 runs onednn_channels onednn_conv "
     "onednn_channels_input_grad onednn_conv_input_grad onednn_channels_weight_grad "
-    "onednn_conv_weight_grad packed onednn_matmul linear generated avx2_cross_entropy "
+    "onednn_conv_weight_grad packed onednn_matmul packed_linear generated avx2_cross_entropy "
     "avx2_cross_entropy_backward avx2_avg_pool avx2_avg_pool_backward avx2_group_norm "
     "avx2_group_norm_backward avx2_layer_norm avx2_layer_norm_backward avx2_max_pool "
     "avx2_max_pool_backward avx2_mean avx2_sum avx2_moments avx2_nll_loss avx2_nll_loss_backward "
@@ -52,6 +52,8 @@ def variants(seed):
         {"TESSERA_DISABLE_KERNELS": ",".join(r.sample(KERNELS, len(KERNELS) // 2))},
         {"TESSERA_DISABLE_KERNELS": everything},
         {"TESSERA_CPU_LEVEL": "portable"},
+        {"TESSERA_AUTOTUNE": "1"},
+        {"TESSERA_CHECK": "1"},
     ]
     return r.sample(choices, r.choice([1, 1, 2]))
 
