@@ -49,6 +49,13 @@ function(tessera_folder name)
   endif()
 endfunction()
 
+# Where the checkout is, for tests that read files of it. In a file of its own: with the path among the
+# flags of every test, a compiler cache would serve no second checkout.
+configure_file(${CMAKE_CURRENT_LIST_DIR}/checkout_for_test.cpp.in
+               ${CMAKE_BINARY_DIR}/checkout_for_test.cpp)
+add_library(tessera_checkout STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/checkout_for_test.cpp)
+target_link_libraries(tessera_checkout PRIVATE tessera_flags)
+
 # tessera_test(name SOURCES files... LIBS libs... [LABELS labels...]): one program, which is one ctest.
 function(tessera_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS;LABELS" ${ARGN})
@@ -56,9 +63,7 @@ function(tessera_test name)
     set(arg_LABELS unit)
   endif()
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                                             TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} tessera_checkout GTest::gtest GTest::gtest_main)
   # Tests are compiled more often than they run long.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   tessera_precompile(${name} <gtest/gtest.h>)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tessera/base/checkout_for_test.h"
 #include "tessera/base/text_files_for_test.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/pipeline.h"
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path folder = fs::path(TESSERA_SOURCE_DIR) / "tessera/passes/testdata";
+const fs::path folder = source_folder() / "tessera/passes/testdata";
 
 std::vector<std::string> files() {
   std::vector<std::string> names;

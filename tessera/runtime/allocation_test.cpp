@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tessera/backend/cpu/kernels/count_onednn_for_test.h"
+#include "tessera/base/checkout_for_test.h"
 #include "tessera/base/count_allocations_for_test.h"
 #include "tessera/base/text_files_for_test.h"
 #include "tessera/ops/builder.h"
@@ -20,8 +21,7 @@ namespace tessera {
 namespace {
 
 Graph captured(const std::string& file) {
-  const std::filesystem::path folder =
-      std::filesystem::path(TESSERA_SOURCE_DIR) / "tessera/runtime/testdata";
+  const std::filesystem::path folder = source_folder() / "tessera/runtime/testdata";
   return read_graph(text_of_file(folder / file));
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/checkout_for_test.h"
 #include "tessera/base/text_files_for_test.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
@@ -30,8 +31,7 @@ inline Graph read_graph_text(const std::string& text) {
 }
 
 inline std::vector<RewriteCase> rewrite_cases(const std::string& file) {
-  const auto path =
-      std::filesystem::path(TESSERA_SOURCE_DIR) / "tessera/backend/cpu/lower/testdata" / file;
+  const auto path = source_folder() / "tessera/backend/cpu/lower/testdata" / file;
   std::vector<RewriteCase> cases;
   for (const std::string& one : split_at_lines(text_of_file(path), "// ====")) {
     const auto parts = split_at_lines(one, "// ----");
