@@ -201,12 +201,16 @@ std::vector<ValueId> decompose_renorm(Builder& b, const Node& node) {
 
 // ---- Weight normalisation: v scaled so that its slices along a dimension have the norms g
 
-std::vector<TensorType> infer_weight_norm(const OpView& op) {
-  const Shape& v = op.shape(0);
+Shape norms_shape(const Shape& v, const Attrs& attrs) {
   const auto dim =
-      static_cast<size_t>(wrap_dim(op.attrs().integer("dim"), static_cast<int64_t>(v.size())));
+      static_cast<size_t>(wrap_dim(attrs.integer("dim"), static_cast<int64_t>(v.size())));
   Shape norms(v.size(), 1);
   if (!v.empty()) norms[dim] = v[dim];
+  return norms;
+}
+
+std::vector<TensorType> infer_weight_norm(const OpView& op) {
+  const Shape norms = norms_shape(op.shape(0), op.attrs());
   OperandChecks(op, "weight_norm").floating(0, "v");
   OperandChecks(op, "weight_norm").floating(1, "g");
   check(numel(op.shape(1)) == numel(norms), "weight_norm: g has shape {}, wanted {}",
@@ -225,8 +229,14 @@ std::vector<ValueId> decompose_weight_norm(Builder& b, const Node& node) {
 }
 
 std::vector<TensorType> infer_weight_norm_backward(const OpView& op) {
-  check(op.shape(0) == op.shape(1), "weight_norm: the gradient has shape {}, the weight {}",
-        to_string(op.shape(0)), to_string(op.shape(1)));
+  const OperandChecks operands(op, "weight_norm");
+  operands.floating(1, "v");
+  operands.floating(0, "the gradient", op.shape(1));
+  const Shape norms = norms_shape(op.shape(1), op.attrs());
+  operands.floating(3, "the norms", norms);
+  operands.floating(2, "g");
+  check(numel(op.shape(2)) == numel(norms), "weight_norm: g has shape {}, wanted {}",
+        to_string(op.shape(2)), to_string(norms));
   return {op.type(1), op.type(2)};
 }
 

@@ -260,6 +260,10 @@ std::vector<TensorType> result_types(const Body& body, std::span<const TensorTyp
   for (const BodyResult& result : body.results) {
     TensorType type = type_of(result.value, operands, steps);
     if (result.summed) {
+      for (const int64_t dim : result.dims) {
+        check(dim < static_cast<int64_t>(shape.size()), ErrorKind::value,
+              "a fused body sums over dimension {} of shape {}", dim, to_string(shape));
+      }
       type.shape = shape;  // a smaller operand is summed as often as it is repeated
       const std::optional<TensorType> operand = type;
       type = infer(sum_row(), {&operand, 1}, sum_attributes(result)).at(0);

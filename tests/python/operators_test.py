@@ -167,3 +167,14 @@ def test_weight_norm_trains():
         torch.testing.assert_close(
             parameter.detach(), theirs.detach() - LEARNING_RATE * theirs.grad
         )
+
+
+def test_output_padding_of_transposed_convolutions_may_exceed_the_stride():
+    weight = torch.arange(24.0).view(2, 2, 3, 2) / 24
+
+    def body(y):
+        return F.conv_transpose2d(
+            y.view(1, 2, 3, 4), weight, stride=(2, 1), dilation=(1, 2), output_padding=(1, 1)
+        )
+
+    check(body, torch.arange(24.0) / 10)

@@ -344,7 +344,24 @@ std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
 
 // --- which uses ---------------------------------------------------------------------------------
 
-bool any_use(const KernelUse& use) {
+// oneDNN takes no convolution whose result covers fewer places than there are, as a transposed one
+// with output padding may, nor steps that are far larger than any image.
+bool can_be_described(const KernelUse& use, const ConvSides& sides) {
+  const Shape input = logical_shape(sides.input), weight = logical_shape(sides.weight),
+              output = logical_shape(sides.output);
+  constexpr int64_t longest_step = 1 << 20;
+  for (size_t d = 0; d + 2 < input.size(); ++d) {
+    const int64_t stride = use.attrs.integers("stride")[d];
+    const int64_t padding = use.attrs.integers("padding")[d];
+    const int64_t dilation = use.attrs.integers("dilation")[d];
+    if (std::max({stride, padding, dilation}) > longest_step) return false;
+    const int64_t room = input[2 + d] + 2 * padding - dilation * (weight[2 + d] - 1) - 1;
+    if (room < 0 || room / stride + 1 != output[2 + d]) return false;
+  }
+  return true;
+}
+
+bool any_use(const KernelUse& use, const ConvSides& sides) {
   for (size_t i = 0; i < use.inputs.size(); ++i) {
     if (!use.has_input(i)) continue;
     const KernelOperand& operand = use.inputs[i];
@@ -352,7 +369,17 @@ bool any_use(const KernelUse& use) {
     if (!is_nested(operand.geometry)) return false;
     if (!operand.layout.plain() && !is_dense(operand)) return false;
   }
-  return numel(use.outputs[0].geometry.shape) > 0;
+  return numel(use.outputs[0].geometry.shape) > 0 && can_be_described(use, sides);
+}
+
+ConvSides sides_of_forward(const KernelUse& use) {
+  return {use.inputs[0], use.inputs[1], use.outputs[0]};
+}
+ConvSides sides_of_input_grad(const KernelUse& use) {
+  return {use.outputs[0], use.inputs[1], use.inputs[0]};
+}
+ConvSides sides_of_weight_grad(const KernelUse& use) {
+  return {use.inputs[1], use.outputs[0], use.inputs[0]};
 }
 
 bool all_plain(const KernelUse& use) {
@@ -364,11 +391,17 @@ bool dense_weight_and_bias(const KernelUse& use) {
   return is_dense(use.inputs[1]) && (!use.has_input(2) || is_dense(use.inputs[2]));
 }
 
-bool plain_images_to_images(const KernelUse& use) {
-  return any_use(use) && all_plain(use) && dense_weight_and_bias(use);
+bool plain_forward(const KernelUse& use) {
+  return any_use(use, sides_of_forward(use)) && all_plain(use) && dense_weight_and_bias(use);
 }
 
-bool plain_weight_grad(const KernelUse& use) { return any_use(use) && all_plain(use); }
+bool plain_input_grad(const KernelUse& use) {
+  return any_use(use, sides_of_input_grad(use)) && all_plain(use) && dense_weight_and_bias(use);
+}
+
+bool plain_weight_grad(const KernelUse& use) {
+  return any_use(use, sides_of_weight_grad(use)) && all_plain(use);
+}
 
 // Images of 2-D convolutions go into the channels layout where their channels come in whole groups;
 // the first layer's input, with fewer channels than a group, stays plain. Weights likewise.
@@ -393,7 +426,7 @@ ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const S
 bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const ConvSides& sides) {
   return wanted.good && sides.input.layout == wanted.input &&
          sides.weight.layout == wanted.weight && sides.output.layout == wanted.output &&
-         any_use(use);
+         any_use(use, sides);
 }
 
 ChannelLayouts forward_layouts(const KernelUse& use) {
@@ -402,14 +435,14 @@ ChannelLayouts forward_layouts(const KernelUse& use) {
 }
 
 bool channels_forward(const KernelUse& use) {
-  return channels_in_use(use, forward_layouts(use),
-                         {use.inputs[0], use.inputs[1], use.outputs[0]}) &&
+  return channels_in_use(use, forward_layouts(use), sides_of_forward(use)) &&
          dense_weight_and_bias(use);
 }
 
 std::vector<Layout> wants_forward(const KernelUse& use) {
   const ChannelLayouts wanted = forward_layouts(use);
-  if (!wanted.good || !any_use(use) || !dense_weight_and_bias(use)) return {};
+  if (!wanted.good || !any_use(use, sides_of_forward(use)) || !dense_weight_and_bias(use))
+    return {};
   std::vector<Layout> layouts(use.inputs.size() + 1);
   layouts[0] = wanted.input;
   layouts[1] = wanted.weight;
@@ -423,14 +456,14 @@ ChannelLayouts input_grad_layouts(const KernelUse& use) {
 }
 
 bool channels_input_grad(const KernelUse& use) {
-  return channels_in_use(use, input_grad_layouts(use),
-                         {use.outputs[0], use.inputs[1], use.inputs[0]}) &&
+  return channels_in_use(use, input_grad_layouts(use), sides_of_input_grad(use)) &&
          is_dense(use.inputs[1]);
 }
 
 std::vector<Layout> wants_input_grad(const KernelUse& use) {
   const ChannelLayouts wanted = input_grad_layouts(use);
-  if (!wanted.good || !any_use(use) || !is_dense(use.inputs[1])) return {};
+  if (!wanted.good || !any_use(use, sides_of_input_grad(use)) || !is_dense(use.inputs[1]))
+    return {};
   return {wanted.output, wanted.weight, wanted.input};
 }
 
@@ -440,13 +473,12 @@ ChannelLayouts weight_grad_layouts(const KernelUse& use) {
 }
 
 bool channels_weight_grad(const KernelUse& use) {
-  return channels_in_use(use, weight_grad_layouts(use),
-                         {use.inputs[1], use.outputs[0], use.inputs[0]});
+  return channels_in_use(use, weight_grad_layouts(use), sides_of_weight_grad(use));
 }
 
 std::vector<Layout> wants_weight_grad(const KernelUse& use) {
   const ChannelLayouts wanted = weight_grad_layouts(use);
-  if (!wanted.good || !any_use(use)) return {};
+  if (!wanted.good || !any_use(use, sides_of_weight_grad(use))) return {};
   return {wanted.output, wanted.input, wanted.weight};
 }
 
@@ -456,9 +488,9 @@ std::span<const KernelEntry> conv_entries() {
   // clang-format off
   static constexpr KernelEntry entries[] = {
       {"conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, false, Tails::any},
-      {"conv", "onednn_conv", plain_images_to_images, prepare_forward, nullptr, false, Tails::any},
+      {"conv", "onednn_conv", plain_forward, prepare_forward, nullptr, false, Tails::any},
       {"conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, false, Tails::any},
-      {"conv_input_grad", "onednn_conv_input_grad", plain_images_to_images, prepare_input_grad, nullptr, false, Tails::any},
+      {"conv_input_grad", "onednn_conv_input_grad", plain_input_grad, prepare_input_grad, nullptr, false, Tails::any},
       {"conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad},
       {"conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad},
   };
