@@ -148,10 +148,10 @@ class PoplarExecutor(Inspection):
 
     def _follow_module(self):
         """Take note of the parameters, buffers and sub-modules that the module has now."""
-        self._weight_tables = _wrapping.tables_of(self._traced)
         if self._training:
             _wrapping.wrap(self._user_model, self)
         self._core.weights_were_replaced()
+        self._weight_tables = _wrapping.tables_of(self._traced)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run all micro-batches in the arguments; return what forward returns."""

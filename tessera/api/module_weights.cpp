@@ -71,7 +71,8 @@ ModuleWeights::ModuleWeights(const std::vector<BoundState>& states,
 
 bool ModuleWeights::moved() const {
   return std::any_of(weights_.begin(), weights_.end(), [](const ModuleWeight& weight) {
-    return !weight.tensor.has_storage() || !same_window(weight.tensor, weight.host) ||
+    return !weight.misfit.empty() || !weight.tensor.has_storage() ||
+           !same_window(weight.tensor, weight.host) ||
            weight.tensor.requires_grad() != weight.requires_grad;
   });
 }
@@ -94,7 +95,10 @@ void ModuleWeights::look_up(const std::vector<NamedTensor>& tensors,
     const at::Tensor before = std::exchange(weight.host, window_of(weight.tensor));
     const bool sent = weight.sent_version == weight.record->version;
     weight.record = host_weight(weight.host);
-    weight.to_send = weight.to_send || !sent || !same_values(before, weight.host);
+    const bool shared = std::any_of(weights_.begin(), weights_.end(), [&](const auto& other) {
+      return &other != &weight && share_memory(other.host, weight.host);
+    });
+    weight.to_send = weight.to_send || !sent || shared || !same_values(before, weight.host);
     if (!weight.to_send) weight.sent_version = weight.record->version;
   }
   find_misfits(tensors);
