@@ -43,8 +43,10 @@ std::string_view place_in(std::string_view scope) {
 // The line to look at first: that of forward, where the message or what was being done name one,
 // or else the one that called us.
 std::string source_of(std::string_view message, const std::vector<std::string>& context) {
-  const std::string_view head = message.substr(0, message.find(": "));
-  if (is_place(head)) return std::string(head);
+  const size_t end = message.find(": ");
+  if (end != std::string_view::npos && is_place(message.substr(0, end))) {
+    return std::string(message.substr(0, end));
+  }
   for (const std::string_view scope : context) {
     if (is_place(place_in(scope))) return std::string(place_in(scope));
   }

@@ -588,7 +588,9 @@ void Recorder::refuse_value(const std::string& asked_by) {
 
 void Recorder::refuse_values_of(const AtenCall& call) {
   const bool masked = call.overload() == "index.Tensor";  // which takes a mask's places
-  if (!masked && !call.op().hasTag(at::Tag::dynamic_output_shape)) refuse_value(call.overload());
+  if (!masked && !call.op().hasTag(at::Tag::dynamic_output_shape)) {
+    refuse_value(call.overload() == "_local_scalar_dense" ? ".item()" : call.overload());
+  }
   const Error error(
       ErrorKind::user,
       fmt::format("{}: Operations using {} are unsupported because the output shape is determined "

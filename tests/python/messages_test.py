@@ -37,7 +37,9 @@ class WithLoss(nn.Module):
 def message_of(function, error=poptorch.Error):
     with pytest.raises(error) as caught:
         function()
-    return getattr(caught.value, "message", str(caught.value))
+    message = getattr(caught.value, "message", str(caught.value))
+    assert str(caught.value).count(message) == 1
+    return message
 
 
 def refusal(forward, *inputs, training=False):

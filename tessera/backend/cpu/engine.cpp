@@ -14,6 +14,12 @@ int64_t byte_offset(const Place& place) {
   return place.geometry.offset * static_cast<int64_t>(size_of(place.dtype));
 }
 
+// Between an operator and where it comes from: a module's name, or a line alone.
+std::string_view origin_word(std::string_view origin) {
+  if (origin.empty()) return "";
+  return origin.starts_with('[') ? " " : " of ";
+}
+
 // Of a clock that ticks some hundred times a second and costs next to nothing to read.
 int64_t coarse_milliseconds() {
   timespec now{};
@@ -184,8 +190,7 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
     }
     if (check) check->look_at(bound.outputs);
   } catch (const Error& error) {
-    const ErrorContext where("running {}{}{}", call.op, call.origin.empty() ? "" : " of ",
-                             call.origin);
+    const ErrorContext where("running {}{}{}", call.op, origin_word(call.origin), call.origin);
     throw Error(error.kind(), error.message());
   }
 }
