@@ -2,8 +2,8 @@
 
 A step is its loss, its outputs, the gradient of every parameter and every buffer afterwards. A
 value's error is its largest difference from float64's, by the largest magnitude there. A network
-that amplifies rounding amplifies eager PyTorch's too, in float32 and, from weights that are moved by
-about a rounding, in float64: what these do is what a difference means.
+that amplifies rounding amplifies eager PyTorch's too, in float32 and, from weights that are moved
+by about a rounding, in float64: what these do is what a difference means.
 """
 
 import copy
@@ -27,6 +27,10 @@ def flat(output):
         return [output]
     values = output.values() if isinstance(output, dict) else output
     return [tensor for value in values for tensor in flat(value)]
+
+
+def largest_of(value):
+    return value.abs().max().item() if value.numel() else 0.0
 
 
 def collected(outputs, gradients, model):
@@ -84,8 +88,10 @@ class Exactness:
     def __init__(self, model, inputs, times=10, moves=3):
         exact_inputs = [as_double(x) for x in inputs]
         self.exact = eager_step(copy.deepcopy(model).double(), exact_inputs)
-        gradients = [value for name, value in self.exact.items() if name.startswith("gradient")]
-        self.largest_gradient = max(value.abs().max().item() for value in gradients)
+        self.largest = {}
+        for name, value in self.exact.items():
+            kind = name.split()[0]
+            self.largest[kind] = max(self.largest.get(kind, 0.0), largest_of(value))
         self.eager = self.errors(eager_step(model, inputs))
 
         def errors_of_moved(by, seed):
@@ -100,14 +106,11 @@ class Exactness:
 
     def error(self, name, value):
         exact = self.exact[name]
-        if exact.numel() == 0:
-            return 0.0
-        difference = (value - exact).abs().max().item()
-        scale = exact.abs().max().item()
-        if name.startswith("gradient"):
-            # A bias before a batch norm has no gradient: what is left of it are roundings.
-            scale = max(scale, 1e-3 * self.largest_gradient)
-        return difference / max(scale, 1e-30) if difference == difference else float("inf")
+        # A bias before a batch norm has no gradient, and what comes out of a norm no mean: what is
+        # left of those are roundings of the others.
+        scale = max(largest_of(exact), 1e-3 * self.largest[name.split()[0]], 1e-30)
+        difference = largest_of(value - exact)
+        return difference / scale if difference == difference else float("inf")
 
     def allowed(self, names, least=1e-6):
         """For the worst of values of one kind."""
@@ -118,9 +121,8 @@ class Exactness:
     def ratio(self, errors):
         """The worst error by what is allowed for its kind, and where it is."""
         worst = (0.0, "")
-        for kind in ("loss", "output", "gradient", "buffer"):
+        for kind in self.largest:
             names = [name for name in self.exact if name.startswith(kind)]
-            if names:
-                name = max(names, key=errors.get)
-                worst = max(worst, (errors[name] / self.allowed(names), name))
+            name = max(names, key=errors.get)
+            worst = max(worst, (errors[name] / self.allowed(names), name))
         return worst
