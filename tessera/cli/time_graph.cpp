@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <utility>
 
 #include "tessera/backend/cpu/timeline.h"
 #include "tessera/backend/cpu/why_slow.h"
 #include "tessera/base/error.h"
+#include "tessera/base/progress_bar.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/trace_file.h"
@@ -56,12 +58,21 @@ std::string host_times(const Session& session, int64_t runs) {
   return text;
 }
 
-// A session on made-up values that has run once.
+std::shared_ptr<const Executable> compile_showing_progress(Graph graph) {
+  ProgressBar bar("compiling", 100, {.leave = false, .show_rate = false});
+  int shown = 0;
+  return compile(std::move(graph), {.disabled_passes = {}, .progress = [&](int percent) {
+                                      bar.advance(percent - std::exchange(shown, percent));
+                                    }});
+}
+
+// A session on made-up values that has run once, and will again, in some rounds of `runs` steps.
 class Trial {
  public:
-  Trial(Graph graph, int64_t runs, int threads)
+  Trial(Graph graph, int64_t runs, int threads, int64_t rounds = 1)
       : executable_(compile_checked(std::move(graph), runs, threads)),
-        session_(executable_, threads) {
+        session_(executable_, threads),
+        bar_("running", 1 + rounds * runs, {.unit = "step"}) {
     uint64_t key = 0;
     for (size_t i = 0; i < executable_->states().size(); ++i) {
       session_.write_state(i, made_up(executable_->states()[i].type, ++key));
@@ -77,7 +88,10 @@ class Trial {
     step();
   }
 
-  void step() { session_.run(request_); }
+  void step() {
+    session_.run(request_);
+    bar_.advance();
+  }
   Session& session() { return session_; }
   const cpu::Plan& plan() const { return executable_->plan(); }
 
@@ -85,11 +99,12 @@ class Trial {
   static std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int threads) {
     check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
     check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
-    return compile(std::move(graph));
+    return compile_showing_progress(std::move(graph));
   }
 
   std::shared_ptr<const Executable> executable_;
   Session session_;
+  ProgressBar bar_;
   std::vector<Bytes> values_;
   RunRequest request_;
 };
@@ -97,7 +112,7 @@ class Trial {
 }  // namespace
 
 std::string time_graph(Graph graph, int64_t runs, int threads, bool by_call) {
-  Trial trial(std::move(graph), runs, threads);
+  Trial trial(std::move(graph), runs, threads, by_call ? 2 : 1);
   std::vector<double> seconds;
   for (int64_t run = 0; run < runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
@@ -126,6 +141,8 @@ std::string trace_graph(Graph graph, const std::string& path, int64_t steps, int
   return fmt::format("wrote {} steps to {}; open it in ui.perfetto.dev\n", steps, path);
 }
 
-std::string why_slow(Graph graph) { return cpu::why_slow(compile(std::move(graph))->plan()); }
+std::string why_slow(Graph graph) {
+  return cpu::why_slow(compile_showing_progress(std::move(graph))->plan());
+}
 
 }  // namespace tessera
