@@ -9,7 +9,6 @@
 #include "tessera/backend/cpu/timeline.h"
 #include "tessera/backend/cpu/why_slow.h"
 #include "tessera/cli/trial.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/trace_file.h"
 
 namespace tessera {
@@ -45,7 +44,7 @@ std::string host_times(const Session& session, int64_t runs) {
 }  // namespace
 
 std::string time_graph(Graph graph, int64_t runs, int threads, bool by_call) {
-  Trial trial(std::move(graph), runs, threads);
+  Trial trial(std::move(graph), runs, threads, 1 + (by_call ? 2 : 1) * runs);
   trial.step();  // the first one fills caches
   std::vector<double> seconds;
   for (int64_t run = 0; run < runs; ++run) {
@@ -66,7 +65,7 @@ std::string time_graph(Graph graph, int64_t runs, int threads, bool by_call) {
 }
 
 std::string trace_graph(Graph graph, const std::string& path, int64_t steps, int threads) {
-  Trial trial(std::move(graph), steps, threads);
+  Trial trial(std::move(graph), steps, threads, 1 + steps);
   trial.step();
   cpu::Timeline timeline(trial.plan(), threads, steps);
   trial.session().record(&timeline);
@@ -77,13 +76,15 @@ std::string trace_graph(Graph graph, const std::string& path, int64_t steps, int
 }
 
 std::string check_graph(Graph graph, int64_t steps, int threads) {
-  Trial trial(std::move(graph), steps, threads);
+  Trial trial(std::move(graph), steps, threads, steps);
   trial.session().check_calls(true);
   for (int64_t step = 0; step < steps; ++step) trial.step();
   return fmt::format("{} calls agree with the reference kernels, {} step{}\n",
                      trial.plan().calls.size(), steps, steps == 1 ? "" : "s");
 }
 
-std::string why_slow(Graph graph) { return cpu::why_slow(compile(std::move(graph))->plan()); }
+std::string why_slow(Graph graph) {
+  return cpu::why_slow(compile_patiently(std::move(graph))->plan());
+}
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "tessera/cli/trial.h"
 
+#include <utility>
+
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/base/error.h"
 #include "tessera/base/rng.h"
@@ -39,14 +41,23 @@ std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int
   check(threads >= 1 && threads <= most_threads, ErrorKind::value,
         "the number of threads must be from 1 to {}, not {}", most_threads, threads);
   check_values_fit(graph);
-  return compile(std::move(graph));
+  return compile_patiently(std::move(graph));
 }
 
 }  // namespace
 
-Trial::Trial(Graph graph, int64_t runs, int threads)
+std::shared_ptr<const Executable> compile_patiently(Graph graph) {
+  ProgressBar bar("compiling", 100, {.leave = false, .show_rate = false});
+  int shown = 0;
+  return compile(std::move(graph), {.disabled_passes = {}, .progress = [&](int percent) {
+                                      bar.advance(percent - std::exchange(shown, percent));
+                                    }});
+}
+
+Trial::Trial(Graph graph, int64_t runs, int threads, int64_t steps)
     : executable_(compile_checked(std::move(graph), runs, threads)),
-      session_(executable_, threads) {
+      session_(executable_, threads),
+      bar_("running", steps, {.unit = "step"}) {
   uint64_t key = 0;
   for (size_t i = 0; i < executable_->states().size(); ++i) {
     session_.write_state(i, made_up(executable_->states()[i].type, ++key));

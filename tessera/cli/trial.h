@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "tessera/base/progress_bar.h"
 #include "tessera/ir/graph.h"
 #include "tessera/runtime/session.h"
 
@@ -12,10 +13,14 @@ namespace tessera {
 
 class Trial {
  public:
-  // Error unless there is at least one run and one thread.
-  Trial(Graph graph, int64_t runs, int threads);
+  // Error unless there is at least one run and one thread. How many of `steps` are done is shown on
+  // stderr.
+  Trial(Graph graph, int64_t runs, int threads, int64_t steps);
 
-  void step() { session_.run(request_); }
+  void step() {
+    session_.run(request_);
+    bar_.advance();
+  }
   Session& session() { return session_; }
   const cpu::Plan& plan() const { return executable_->plan(); }
 
@@ -24,6 +29,10 @@ class Trial {
   Session session_;
   std::vector<std::vector<std::byte>> values_;  // of inputs, and room for outputs
   RunRequest request_;
+  ProgressBar bar_;
 };
+
+// Compiles, showing how far it is.
+std::shared_ptr<const Executable> compile_patiently(Graph graph);
 
 }  // namespace tessera

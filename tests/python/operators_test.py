@@ -178,3 +178,37 @@ def test_output_padding_of_transposed_convolutions_may_exceed_the_stride():
         )
 
     check(body, torch.arange(24.0) / 10)
+
+
+class Planes(nn.Module):
+    """Three planes of three classes each, as slices of one image and of one tensor of labels."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.conv = nn.Conv2d(2, 9, 3, padding=1)
+
+    def forward(self, images, labels):
+        losses, found = [], []
+        for scores, wanted in zip(self.conv(images).chunk(3, 1), labels.chunk(3, 1)):
+            wanted = wanted.squeeze(1).long()
+            weight = torch.where(wanted == 1, 5.0, 1.0) + 3 * (wanted == 2).float()
+            losses.append((weight * F.cross_entropy(scores, wanted, reduction="none")).mean())
+            losses.append(F.cross_entropy(scores, wanted))
+            right = scores.argmax(1) == wanted
+            found += [right.float().mean(), (right & (wanted != 0)).sum(), right.int()]
+        return [*found, poptorch.identity_loss(sum(losses), "sum")]
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.int, torch.float])
+def test_labels_may_be_slices(dtype):
+    inputs = torch.randn(2, 2, 17, 23), torch.randint(3, (2, 3, 17, 23)).to(dtype)
+    eager, model = Planes(), Planes()
+    expected = eager(*inputs)
+    expected[-1].backward()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    results = poptorch.trainingModel(model, optimizer=optimizer)(*inputs)
+    for result, value in zip(results, expected):
+        torch.testing.assert_close(result, value.detach().to(result.dtype))
+    for p, q in zip(model.parameters(), eager.parameters()):
+        torch.testing.assert_close(p.detach(), (q - LEARNING_RATE * q.grad).detach())

@@ -10,7 +10,10 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import torchvision
+from exactness import Exactness, our_step
 from models import SeedCNN, batch, relative
+from zoo import Classifier
 
 STEPS = 4
 
@@ -106,6 +109,30 @@ def test_threads_do_not_change_bits(monkeypatch, name, precision):
         monkeypatch.setenv("TESSERA_NUM_THREADS", threads)
         results.append(ours(name))
     assert same_bits(*results)
+
+
+def resnet18_for_small_images():
+    network = torchvision.models.resnet18(num_classes=10)
+    network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    network.maxpool = nn.Identity()
+    return Classifier(network)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_large_convolutions_are_as_close_to_float64_as_eager(monkeypatch, seed):
+    """With a batch of two and norms over few values, where little rounding is much."""
+    monkeypatch.setenv("TESSERA_PRECISION", "fast")
+    torch.manual_seed(seed)
+    model, inputs = resnet18_for_small_images(), (torch.randn(2, 3, 32, 32), torch.arange(2))
+    exactness = Exactness(model, inputs)
+    errors = exactness.errors(our_step(model, inputs))
+    ratio, where = exactness.ratio(errors)
+    assert ratio <= 1, f"{where} is {ratio:.1f} times as far from float64 as it may be"
+    # What is computed forwards has no corners, so that it can be held more tightly.
+    for kind in ("output", "buffer"):
+        names = [name for name in errors if name.startswith(kind)]
+        usual = max(exactness.eager[name] for name in names)
+        assert max(errors[name] for name in names) <= 3 * usual, kind
 
 
 def forward_of(options):

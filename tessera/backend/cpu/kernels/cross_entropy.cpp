@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/avx2.h"
 #include "tessera/backend/cpu/kernels/labelled_classes.h"
 #include "tessera/base/cpu_level.h"
@@ -410,6 +411,10 @@ std::span<const KernelEntry> cross_entropy_entries() {
       {"cross_entropy", "avx2_cross_entropy", applies<false>, prepare<CrossEntropy, 0>},
       {"cross_entropy_backward", "avx2_cross_entropy_backward", applies<true>,
        prepare<CrossEntropyGrad, 1>},
+      {"cross_entropy", "copies_avx2_cross_entropy", applies_after_copies<applies<false>>,
+       prepare_after_copies<prepare<CrossEntropy, 0>>},
+      {"cross_entropy_backward", "copies_avx2_cross_entropy_backward",
+       applies_after_copies<applies<true>>, prepare_after_copies<prepare<CrossEntropyGrad, 1>>},
   };
   return entries;
 }

@@ -153,7 +153,7 @@ void FusedCode::write_prologue() {
     if (i < operands && walks(i)) mov(walker(i), base);
   }
   mov(rcx, ptr[rdi + static_cast<int>(offsetof(FusedRow, vectors))]);
-  xor_(esi, esi);  // bytes of floats behind us
+  xor_(esi, esi);  // bytes of numbers behind us
   xor_(edx, edx);  // bytes of truth values
 }
 
@@ -163,7 +163,7 @@ void FusedCode::write_row_constants() {
     if (!stream.constant_in_row()) continue;
     const Reg64 base = pointer(i);
     const Ymm y = ymm0;
-    if (stream.dtype == DType::f32) {
+    if (stream.dtype != DType::boolean) {
       if (stream.lane_stride == 0) {
         vbroadcastss(y, ptr[base]);
       } else if (stream.lane_stride == 1) {

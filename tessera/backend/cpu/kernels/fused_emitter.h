@@ -1,8 +1,8 @@
 // Writes the instructions of a fused body for one vector of eight elements: which value lies in
 // which register, what is kept on the stack when there are too few, constants.
 //
-// A value is an operand or the result of a step. Numbers are floats, truth values are lanes of all
-// ones or all zeros.
+// A value is an operand or the result of a step. Numbers are floats or integers of 32 bits, truth
+// values are lanes of all ones or all zeros.
 #pragma once
 
 #include <xbyak/xbyak.h>

@@ -209,25 +209,76 @@ Ymm masked_fill(Step& s) {
   return select(s, mask, s.source(2), x);
 }
 
-Ymm cast_mask(Step& s) {
-  const Ymm mask = s.reg(0), y = s.fresh();
-  if (s.attrs().has("dtype") && s.attrs().dtype("dtype") == DType::f32) {
-    s.code().vandps(y, mask, s.constant(1));
-  } else {
-    s.code().vmovaps(y, mask);
+// --- integers ---
+
+enum class Order { equal, less, greater };
+
+Ymm inverted(Step& s, const Ymm& mask) {
+  s.code().vxorps(mask, mask, s.emitter().integer(all_bits));
+  return mask;
+}
+
+template <Order order, bool holds>
+Ymm integer_comparison(Step& s) {
+  auto& c = s.code();
+  const Ymm a = s.reg(0), b = s.reg(1), y = s.fresh();
+  switch (order) {
+    case Order::equal:
+      c.vpcmpeqd(y, a, b);
+      break;
+    case Order::less:
+      c.vpcmpgtd(y, b, a);
+      break;
+    case Order::greater:
+      c.vpcmpgtd(y, a, b);
+      break;
   }
+  return holds ? y : inverted(s, y);
+}
+
+Ymm integer_is_zero(Step& s) {
+  const Ymm x = s.reg(0), y = s.zero();
+  s.code().vpcmpeqd(y, y, x);
+  return y;
+}
+
+bool adds_once(const BodyStep& step) { return step.attrs.number("alpha") == 1; }
+
+// --- casts ---
+
+DType cast_to(const Attrs& attrs, DType from) {
+  return attrs.has("dtype") ? attrs.dtype("dtype") : from;
+}
+
+Ymm cast_mask(Step& s) {
+  const DType to = cast_to(s.attrs(), DType::boolean);
+  if (to == DType::boolean) return copied(s);
+  const Ymm mask = s.reg(0), y = s.fresh();
+  s.code().vandps(y, mask, to == DType::f32 ? s.constant(1) : s.emitter().integer(1));
   return y;
 }
 
 Ymm cast_number(Step& s) {
-  const bool same = !s.attrs().has("dtype") || s.attrs().dtype("dtype") == DType::f32;
-  return same ? copied(s) : as_mask(s, 0);
+  const DType to = cast_to(s.attrs(), DType::f32);
+  if (to == DType::f32) return copied(s);
+  if (to == DType::boolean) return as_mask(s, 0);
+  const Ymm y = s.fresh();
+  s.code().vcvttps2dq(y, s.source(0));
+  return y;
+}
+
+Ymm cast_integer(Step& s) {
+  const DType to = cast_to(s.attrs(), DType::i32);
+  if (to == DType::i32) return copied(s);
+  if (to == DType::boolean) return inverted(s, integer_is_zero(s));
+  const Ymm y = s.fresh();
+  s.code().vcvtdq2ps(y, s.source(0));
+  return y;
 }
 
 bool casts_to_known(const BodyStep& step) {
-  if (!step.attrs.has("dtype")) return true;
-  const DType dtype = step.attrs.dtype("dtype");
-  return dtype == DType::f32 || dtype == DType::boolean;
+  const DType to = cast_to(step.attrs, DType::f32);
+  return to == DType::f32 || to == DType::i32 || to == DType::boolean;
 }
 
 Ymm isnan(Step& s) {
@@ -240,7 +291,7 @@ Ymm isinf(Step& s) {
   return compare(s, size, s.constant(std::numeric_limits<float>::infinity()), eq);
 }
 
-// Types of arguments: f number, b truth value.
+// Types of arguments: f number, i integer, b truth value.
 struct Instruction {
   std::string_view name, types;
   EmitStep emit;
@@ -250,9 +301,12 @@ struct Instruction {
 // clang-format off
 constexpr Instruction instructions[] = {
     {"add", "ff", add},
+    {"add", "ii", binary<&Code::vpaddd>, adds_once},
     {"sub", "ff", sub},
+    {"sub", "ii", binary<&Code::vpsubd>, adds_once},
     {"rsub", "ff", rsub},
     {"mul", "ff", binary<&Code::vmulps>},
+    {"mul", "ii", binary<&Code::vpmulld>},
     {"mul", "bb", binary<&Code::vandps>},
     {"div", "ff", binary<&Code::vdivps>},
     {"neg", "f", neg},
@@ -279,6 +333,12 @@ constexpr Instruction instructions[] = {
     {"le", "ff", comparison<le>},
     {"gt", "ff", comparison<gt>},
     {"ge", "ff", comparison<ge>},
+    {"eq", "ii", integer_comparison<Order::equal, true>},
+    {"ne", "ii", integer_comparison<Order::equal, false>},
+    {"lt", "ii", integer_comparison<Order::less, true>},
+    {"le", "ii", integer_comparison<Order::greater, false>},
+    {"gt", "ii", integer_comparison<Order::greater, true>},
+    {"ge", "ii", integer_comparison<Order::less, false>},
     {"eq", "bb", equal_masks},
     {"ne", "bb", binary<&Code::vxorps>},
     {"logical_and", "bb", binary<&Code::vandps>},
@@ -288,6 +348,7 @@ constexpr Instruction instructions[] = {
     {"logical_or", "ff", logic_of_numbers<&Code::vorps>},
     {"logical_xor", "ff", logic_of_numbers<&Code::vxorps>},
     {"logical_not", "b", not_mask},
+    {"logical_not", "i", integer_is_zero},
     {"logical_not", "f", [](Step& s) { return compare(s, s.reg(0), s.constant(0), eq); }},
     {"bitwise_and", "bb", binary<&Code::vandps>},
     {"bitwise_or", "bb", binary<&Code::vorps>},
@@ -296,10 +357,13 @@ constexpr Instruction instructions[] = {
     {"isnan", "f", isnan},
     {"isinf", "f", isinf},
     {"where", "bff", where},
+    {"where", "bii", where},
     {"where", "bbb", where},
     {"masked_fill", "fbf", masked_fill},
+    {"masked_fill", "ibi", masked_fill},
     {"cast", "b", cast_mask, casts_to_known},
     {"cast", "f", cast_number, casts_to_known},
+    {"cast", "i", cast_integer, casts_to_known},
 
     {"relu", "f", relu},
     {"leaky_relu", "f", leaky_relu},
@@ -331,10 +395,14 @@ constexpr Instruction instructions[] = {
 };
 // clang-format on
 
+DType type_of(char letter) {
+  return letter == 'f' ? DType::f32 : letter == 'i' ? DType::i32 : DType::boolean;
+}
+
 bool matches(std::string_view types, std::span<const DType> arguments) {
   if (types.size() != arguments.size()) return false;
   for (size_t i = 0; i < types.size(); ++i) {
-    if (arguments[i] != (types[i] == 'f' ? DType::f32 : DType::boolean)) return false;
+    if (arguments[i] != type_of(types[i])) return false;
   }
   return true;
 }

@@ -42,8 +42,12 @@ Strides physical_strides(const RawSpace& space, const Strides& logical) {
   return physical_geometry(space.layout, {space.logical, logical, 0}).strides;
 }
 
+bool has_vectors_of(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::i32 || dtype == DType::boolean;
+}
+
 bool add_operand(RawSpace& space, const KernelOperand& operand) {
-  if (operand.dtype != DType::f32 && operand.dtype != DType::boolean) return false;
+  if (!has_vectors_of(operand.dtype)) return false;
   if (!operand.layout.plain()) {
     if (operand.geometry.shape != space.physical) return false;
     space.streams.push_back(operand.geometry.strides);

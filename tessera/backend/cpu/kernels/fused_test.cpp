@@ -116,6 +116,9 @@ struct Trial {
         if (odd && random() % 4 == 0) value = odd_values[random() % std::size(odd_values)];
         if (operand.dtype == DType::f32) {
           std::memcpy(&tensor.memory[i], &value, sizeof value);
+        } else if (operand.dtype == DType::i32) {
+          const auto integer = static_cast<int32_t>(uniform(random));
+          std::memcpy(&tensor.memory[i], &integer, sizeof integer);
         } else {
           tensor.memory[i] = static_cast<std::byte>(value > 0);
         }
@@ -253,6 +256,34 @@ TEST(Fused, TruthValuesAreBytes) {
     expect_like_reference({body, {{shape, DType::boolean}, {shape, DType::boolean}, {shape}}}, 0);
   }
   expect_like_reference({body, {{{8}, DType::boolean}, {{5, 8}, DType::boolean}, {{5, 8}}}}, 0);
+}
+
+TEST(Fused, IntegersAreComparedAndCast) {
+  const Operand few{{}, DType::i32, {}, -3, 3}, many{{}, DType::i32, {}, -2e9, 2e9};
+  for (const char* body :
+       {"%0 = eq(a0, a1); %1 = ne(a0, a1); %2 = lt(a0, a1); %3 = cast(%0) {dtype = f32}; "
+        "%4 = mul(%3, a2); out %4, %1, %2, sum %3 over [0]",
+        "%0 = le(a0, a1); %1 = gt(a0, a1); %2 = ge(a0, a1); %3 = where(%1, a0, a1); "
+        "%4 = cast(%3) {dtype = f32}; out %0, %1, %2, %3, %4",
+        "%0 = cast(a2) {dtype = i32}; %1 = eq(%0, a0); %2 = cast(%1) {dtype = i32}; "
+        "%3 = add(%2, a1); %4 = cast(a0) {dtype = bool}; %5 = logical_not(a1); out %3, %4, %5, %0",
+        "%0 = sub(a0, a1); %1 = mul(%0, a1); out %1"}) {
+    for (const Shape& shape : {Shape{1}, {7}, {8}, {43}, {5, 9}, {3, 700}}) {
+      for (Operand integers : {few, many}) {
+        integers.shape = shape;
+        const Operand numbers{shape, DType::f32, {}, -4, 4};
+        expect_like_reference({body, {integers, integers, numbers}, {}, true}, 0);
+      }
+    }
+  }
+  expect_like_reference({"%0 = masked_fill(a0, a1, a2); out %0",
+                         {{{9, 31}, DType::i32, {}, 0, 99}, {{9, 31}, DType::boolean}, few}},
+                        0);
+  // A class for all of them, labels that lie apart, images in their layout.
+  const char* body = "%0 = eq(a0, a1); %1 = where(%0, a2, 0.5); out %1, %0";
+  expect_like_reference({body, {{{9, 31}, DType::i32, {62, 2}, 0, 3}, few, {{9, 31}}}}, 0);
+  expect_like_reference(
+      {body, {{{8, 16, 5, 7}, DType::i32, {}, 0, 3}, few, {{8, 16, 5, 7}}}, channels_layout}, 0);
 }
 
 TEST(Fused, Layouts) {

@@ -2,6 +2,7 @@
 // of an image is written class by class: each pixel's label is compared with the class.
 #include <algorithm>
 
+#include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/avx2.h"
 #include "tessera/backend/cpu/kernels/labelled_classes.h"
 #include "tessera/base/cpu_level.h"
@@ -157,6 +158,10 @@ std::span<const KernelEntry> nll_loss_entries() {
       {"nll_loss2d_forward", "avx2_nll_loss", applies<false>, prepare},
       {"nll_loss_backward", "avx2_nll_loss_backward", applies<true>, prepare_grad},
       {"nll_loss2d_backward", "avx2_nll_loss_backward", applies<true>, prepare_grad},
+      {"nll_loss2d_forward", "copies_avx2_nll_loss", applies_after_copies<applies<false>>,
+       prepare_after_copies<prepare>},
+      {"nll_loss2d_backward", "copies_avx2_nll_loss_backward", applies_after_copies<applies<true>>,
+       prepare_after_copies<prepare_grad>},
   };
   return entries;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/avx2.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/base/cpu_level.h"
@@ -227,6 +228,14 @@ std::span<const KernelEntry> softmax_entries() {
        prepare<Function::softmax, true>},
       {"_log_softmax_backward_data", "avx2_log_softmax_backward", applies,
        prepare<Function::log_softmax, true>},
+      {"_softmax", "copies_avx2_softmax", applies_after_copies<applies>,
+       prepare_after_copies<prepare<Function::softmax, false>>},
+      {"_log_softmax", "copies_avx2_log_softmax", applies_after_copies<applies>,
+       prepare_after_copies<prepare<Function::log_softmax, false>>},
+      {"_softmax_backward_data", "copies_avx2_softmax_backward", applies_after_copies<applies>,
+       prepare_after_copies<prepare<Function::softmax, true>>},
+      {"_log_softmax_backward_data", "copies_avx2_log_softmax_backward",
+       applies_after_copies<applies>, prepare_after_copies<prepare<Function::log_softmax, true>>},
   };
   return entries;
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/kernel_for_test.h"
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 
@@ -37,6 +38,23 @@ TEST_F(Softmax, GradientsAgreeWithTheReference) {
         .expect_agrees("avx2_softmax_backward", 1e-6);
     OperatorTrial("_log_softmax_backward_data", {{c.shape}, {c.shape, {}, -6, 0}}, attrs_of(c))
         .expect_agrees("avx2_log_softmax_backward", 1e-6);
+  }
+}
+
+// A slice of channels of every image, columns that are far apart, one row for all.
+TEST_F(Softmax, OtherViewsAreCopiedFirst) {
+  const std::vector<Geometry> views = {
+      {{2, 3, 5, 7}, {9 * 35, 35, 7, 1}, 3 * 35}, {{6, 10}, {1, 6}, 0}, {{4, 9}, {0, 1}, 0}};
+  for (const Geometry& view : views) {
+    SCOPED_TRACE(tessera::to_string(view.shape));
+    const KernelTrial trial("_log_softmax", {view}, {{"dim", int64_t{1}}});
+    EXPECT_EQ(trial.kernel(), "copies_avx2_log_softmax");
+    EXPECT_LT(trial.error(), 3e-7);
+    EXPECT_EQ(trial.result(1), trial.result(3));
+    const KernelTrial backward("_softmax_backward_data", {view, dense(view.shape)},
+                               {{"dim", int64_t{1}}});
+    EXPECT_EQ(backward.kernel(), "copies_avx2_softmax_backward");
+    EXPECT_LT(backward.error(), 1e-6);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "tessera/backend/cpu/kernels/extremes.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/split_names.h"
 
@@ -37,6 +38,7 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     matmul_entries,
     fused_entries,
     avg_pool_entries,
+    extremes_entries,
     group_norm_entries,
     layer_norm_entries,
     max_pool_entries,

@@ -29,6 +29,7 @@ class WinogradGemm : private GeneratedCode {
     const float *a, *b;    // b: [k][vectors][8], dense
     float* c;              // [rows][vectors][8], dense over all panels
     int64_t groups, rest;  // of k: whole groups, and single steps after them
+    int64_t stretch;       // groups that have a sum of their own
     int64_t panels;
     int64_t add;  // to what lies in c
   };
