@@ -14,6 +14,7 @@
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
+#include "tessera/kernels/conv.h"
 
 namespace tessera::cpu {
 namespace {
@@ -25,17 +26,18 @@ constexpr int64_t most_pieces = 32;
 // Each piece has a gradient of its own to be summed afterwards.
 constexpr int64_t most_weight_grad_pieces = 8;
 
-// Whether every element has a place of its own, as oneDNN asks of a layout.
-bool has_no_overlap(const Geometry& geometry) {
+// Whether oneDNN takes the strides: every dimension steps over all that a shorter step covers, of
+// which a diagonal, whose elements lie apart too, is no example.
+bool has_nested_strides(const Geometry& geometry) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t i = 0; i < geometry.shape.size(); ++i) {
-    if (geometry.shape[i] != 1) dims.emplace_back(geometry.strides[i], geometry.shape[i]);
+    dims.emplace_back(geometry.strides[i], geometry.shape[i]);
   }
   std::sort(dims.begin(), dims.end());
-  int64_t reach = 0;
+  int64_t least = 1;
   for (const auto& [stride, size] : dims) {
-    if (stride <= reach) return false;
-    reach += stride * (size - 1);
+    if (stride < least) return false;
+    least = stride * size;
   }
   return true;
 }
@@ -348,7 +350,7 @@ bool any_use(const KernelUse& use) {
     if (!use.has_input(i)) continue;
     const KernelOperand& operand = use.inputs[i];
     if (operand.dtype != DType::f32 || numel(operand.geometry.shape) == 0) return false;
-    if (!has_no_overlap(operand.geometry)) return false;
+    if (!has_nested_strides(operand.geometry)) return false;
     if (!operand.layout.plain() && !is_dense(operand)) return false;
   }
   return numel(use.outputs[0].geometry.shape) > 0;
@@ -367,8 +369,6 @@ bool plain_images_to_images(const KernelUse& use) {
   return any_use(use) && all_plain(use) && dense_weight_and_bias(use);
 }
 
-bool plain_weight_grad(const KernelUse& use) { return any_use(use) && all_plain(use); }
-
 // Images of 2-D convolutions go into the channels layout where their channels come in whole groups;
 // the first layer's input, with fewer channels than a group, stays plain. Weights likewise.
 struct ChannelLayouts {
@@ -376,9 +376,22 @@ struct ChannelLayouts {
   bool good = false;
 };
 
+// Whether the output has all places that a convolution of the input has, as oneDNN asks. What a
+// transposed convolution with output padding reads may have fewer.
+bool has_all_places(const KernelUse& use, const Shape& input, const Shape& weight,
+                    const Shape& output) {
+  for (size_t i = 0; i + 2 < input.size(); ++i) {
+    const int64_t places = kernels::conv_output_size(
+        input[2 + i], weight[2 + i], use.attrs.integers("stride")[i],
+        use.attrs.integers("padding")[i], use.attrs.integers("dilation")[i]);
+    if (places != output[2 + i]) return false;
+  }
+  return true;
+}
+
 ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const Shape& weight,
                                const Shape& output) {
-  if (input.size() != 4) return {};
+  if (input.size() != 4 || !has_all_places(use, input, weight, output)) return {};
   const int64_t groups = use.attrs.integer("groups");
   const bool in = fits(channels_layout, input), out = fits(channels_layout, output);
   const bool first_layer = input[1] < Layout::group && groups == 1;
@@ -387,6 +400,18 @@ ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const S
   if (!out || !(in || first_layer) || !whole_groups) return {};
   return {in ? channels_layout : plain_layout, in && groups == 1 ? weights_layout : plain_layout,
           channels_layout, true};
+}
+
+bool plain_input_grad(const KernelUse& use) {
+  return plain_images_to_images(use) &&
+         has_all_places(use, use.outputs[0].geometry.shape, use.inputs[1].geometry.shape,
+                        use.inputs[0].geometry.shape);
+}
+
+bool plain_weight_grad(const KernelUse& use) {
+  return any_use(use) && all_plain(use) &&
+         has_all_places(use, use.inputs[1].geometry.shape, use.outputs[0].geometry.shape,
+                        use.inputs[0].geometry.shape);
 }
 
 bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const ConvSides& sides) {
@@ -457,7 +482,7 @@ std::span<const KernelEntry> conv_entries() {
       {"conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, false, Tails::any},
       {"conv", "onednn_conv", plain_images_to_images, prepare_forward, nullptr, false, Tails::any},
       {"conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, false, Tails::any},
-      {"conv_input_grad", "onednn_conv_input_grad", plain_images_to_images, prepare_input_grad, nullptr, false, Tails::any},
+      {"conv_input_grad", "onednn_conv_input_grad", plain_input_grad, prepare_input_grad, nullptr, false, Tails::any},
       {"conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad},
       {"conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad},
   };
