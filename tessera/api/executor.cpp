@@ -24,6 +24,7 @@
 #include "tessera/runtime/compile.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
+#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 namespace {

@@ -9,6 +9,7 @@
 #include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
+#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 
@@ -102,7 +103,9 @@ void Executor::send_weight(size_t index) {
   }
   check_memory(weight.name, weight.host);
   const NotRecorded quiet;
-  session_->write_state(index, bytes_of(as_device_sees_it(weight.host)));
+  const std::string what = fmt::format(
+      "{} '{}'", weight.kind == StateKind::parameter ? "parameter" : "buffer", weight.name);
+  session_->write_state(index, bytes_of(narrowed_values(weight.host, what)));
   weight.sent_version = record.version;
   weight.to_send = false;
   if (record.newer_values == this) record.newer_values = nullptr;

@@ -39,5 +39,6 @@ std::span<const OpDef> random_forms();
 std::span<const OpDef> tensor_product();
 std::span<const OpDef> fused();
 std::span<const OpDef> contraction_map();
+std::span<const OpDef> guard();
 
 }  // namespace tessera::families

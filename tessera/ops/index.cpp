@@ -118,11 +118,21 @@ std::vector<TensorType> infer_index_fill(const OpView& op) {
   return {op.type(0)};
 }
 
+// Indices below 0 count from the end.
+ValueId from_the_start(Builder& b, ValueId index, int64_t size) {
+  const DType dtype = b.type(index).dtype;
+  const ValueId wrapped = b.add("add", {index, b.scalar(static_cast<double>(size), dtype)});
+  return b.add("where", {b.add("lt", {index, b.scalar(0, dtype)}), wrapped, index});
+}
+
 std::vector<ValueId> decompose_index_fill(Builder& b, const Node& node) {
   const ValueId x = node.operands[0];
-  const Shape slices = slices_shape(b.shape(x), b.shape(node.operands[1]), node.attrs);
+  const Shape shape = b.shape(x);  // a copy: new nodes move the graph's own
+  const Shape slices = slices_shape(shape, b.shape(node.operands[1]), node.attrs);
+  const int64_t size =
+      shape.empty() ? 1 : shape[static_cast<size_t>(dim_of(node.attrs, shape.size()))];
   const ValueId values = b.expand(b.cast(node.operands[2], b.type(x).dtype), slices);
-  return {b.add("index_copy", {x, node.operands[1], values}, node.attrs)};
+  return {b.add("index_copy", {x, from_the_start(b, node.operands[1], size), values}, node.attrs)};
 }
 
 // Slices along a dimension, each combined with the places its index names: a scatter whose index is

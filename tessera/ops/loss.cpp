@@ -71,6 +71,7 @@ constexpr auto soft_margin_gradient = [](const Attrs&, float scale) {
 // Logarithms are cut at -100, so that a wrong certainty costs much but not everything.
 constexpr auto binary_cross_entropy = [](const Attrs&) {
   return [](float x, float t, float weight) {
+    check(x >= 0 && x <= 1, "all elements of input should be between 0 and 1, but one is {}", x);
     return ((t - 1) * std::max(std::log1p(-x), -100.0F) - t * std::max(std::log(x), -100.0F)) *
            weight;
   };

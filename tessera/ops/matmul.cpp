@@ -87,6 +87,12 @@ Cost cost_of_addmm(const OpView& op, std::span<const TensorType> results) {
 }
 
 std::vector<ValueId> decompose_addmm(Builder& b, const Node& node) {
+  if (node.attrs.number("alpha") == 0) {  // PyTorch does not look at the factors, not even for NaN
+    Shape shape = b.shape(node.operands[1]);
+    shape.back() = b.shape(node.operands[2]).back();
+    const ValueId zero = b.scalar(0, b.type(node.operands[1]).dtype);
+    return {scale_and_add(b, node, b.expand(zero, shape))};
+  }
   const ValueId product = b.add("matmul", {node.operands[1], node.operands[2]});
   return {scale_and_add(b, node, product)};
 }

@@ -51,6 +51,7 @@ void run_bernoulli_tensor(const KernelCall& call) {
     fill<T>(call, [&](const Words& words, size_t i, int64_t e) {
       std::byte scratch[sizeof(float)];
       const auto* p = reinterpret_cast<const float*>(probabilities.read(e, 1, scratch));
+      check(*p >= 0 && *p <= 1, "bernoulli expects p to be in [0, 1], but got p={}", *p);
       return uniform_from_word(words[i]) < *p;
     });
   });
@@ -128,13 +129,31 @@ std::vector<TensorType> checked_floating(std::vector<TensorType> types) {
   return types;
 }
 
+// What a distribution's numbers may be, in PyTorch's words.
+void check_parameters(const Attrs& attrs) {
+  if (attrs.has("std")) {
+    check(attrs.number("std") >= 0, ErrorKind::value, "normal expects std >= 0.0, but found std {}",
+          attrs.number("std"));
+  }
+  if (attrs.has("lambd")) {
+    check(attrs.number("lambd") > 0, ErrorKind::value,
+          "exponential_ expects lambda > 0.0, but found lambda={}", attrs.number("lambd"));
+  }
+  if (attrs.has("from") && attrs.has("to")) {
+    check(attrs.number("from") <= attrs.number("to"), ErrorKind::value,
+          "uniform_ expects to return a [from, to) range, but found from={} > to={}",
+          attrs.number("from"), attrs.number("to"));
+  }
+}
+
 std::vector<TensorType> infer_floating_like(const OpView& op) {
+  check_parameters(op.attrs());
   return checked_floating(infer_like(op));
 }
 
 std::vector<TensorType> infer_bernoulli(const OpView& op) {
   const double p = op.attrs().number("p");
-  check(p >= 0 && p <= 1, ErrorKind::value, "a probability must be from 0 to 1, got {}", p);
+  check(p >= 0 && p <= 1, ErrorKind::value, "bernoulli expects p to be in [0, 1], but got p={}", p);
   return infer_like(op);
 }
 
@@ -152,6 +171,7 @@ DType type_or(const OpView& op, DType otherwise) {
 }
 
 std::vector<TensorType> infer_floating_shape(const OpView& op) {
+  check_parameters(op.attrs());
   return checked_floating({{type_or(op, DType::f32), op.attrs().integers("size")}});
 }
 
@@ -163,6 +183,9 @@ void check_range(const OpView& op, DType dtype) {
   check(low < high && !__builtin_sub_overflow(high, low, &range) && range <= int64_t{1} << 32,
         ErrorKind::value,
         "there is no range of up to 2^32 integers from {} up to but not including {}", low, high);
+  constexpr int64_t lowest = std::numeric_limits<int32_t>::min();
+  check(is_floating(dtype) || (low >= lowest && high <= -lowest), ErrorKind::value,
+        "integers from {} up to but not including {} do not fit into 32 bits", low, high);
 }
 
 std::vector<TensorType> infer_integers_like(const OpView& op) {

@@ -76,7 +76,9 @@ std::vector<TensorType> infer_normal(const OpView& op) {
 
 std::vector<ValueId> decompose_normal(Builder& b, const Node& node) {
   const ValueId mean = node.operands[0];
-  const ValueId deviation = node.operands[1];
+  const ValueId deviation =
+      b.add("require", {node.operands[1]},
+            {{"low", 0.0}, {"too_low", std::string("normal expects all elements of std >= 0.0")}});
   const Shape shape = broadcast(b.shape(mean), b.shape(deviation));
   const ValueId drawn =
       b.add("normal", {b.expand(mean, shape)}, {{"key", node.attrs.integer("key")}});

@@ -363,6 +363,19 @@ OpDef aminmax(const AttrSchema& attrs) {
           .samples = reduce_samples(attrs, Types::all)};
 }
 
+// A fold in bool is of elements that were made bool one by one: -1 and 1 are not 0 together.
+std::vector<ValueId> decompose_bool_fold(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const bool folds_bool = node.attrs.has("dtype") && node.attrs.dtype("dtype") == DType::boolean;
+  if (!folds_bool || b.type(x).dtype == DType::boolean) return {};
+  return {b.add(node.op, {b.cast(x, DType::boolean)}, node.attrs)};
+}
+
+OpDef casts_to_bool_first(OpDef row) {
+  row.decompose = decompose_bool_fold;
+  return row;
+}
+
 std::vector<OpDef> rows_before_moments() {
   const AttrSpec dims = ints("dim", {});
   const AttrSpec one_dim = integer("dim");
@@ -374,20 +387,20 @@ std::vector<OpDef> rows_before_moments() {
   const std::string whole = "self", along = "self | dim, keepdim";
   const std::string along_typed = "self | dim, keepdim, dtype";
   return {
-      reduction({"sum",
-                 "out",
-                 "sum of the elements",
-                 list_typed,
-                 {{"sum", "self | dtype"}, {"sum.dim_IntList", along_typed}},
-                 infer_sum,
-                 run_sum<Sum>}),
-      reduction({"nansum",
-                 "out",
-                 "sum of the elements that are not NaN",
-                 list_typed,
-                 {{"nansum", along_typed}},
-                 infer_sum,
-                 run_sum<SumWithoutNan>}),
+      casts_to_bool_first(reduction({"sum",
+                                     "out",
+                                     "sum of the elements",
+                                     list_typed,
+                                     {{"sum", "self | dtype"}, {"sum.dim_IntList", along_typed}},
+                                     infer_sum,
+                                     run_sum<Sum>})),
+      casts_to_bool_first(reduction({"nansum",
+                                     "out",
+                                     "sum of the elements that are not NaN",
+                                     list_typed,
+                                     {{"nansum", along_typed}},
+                                     infer_sum,
+                                     run_sum<SumWithoutNan>})),
       reduction({"mean",
                  "out",
                  "mean of the elements",
@@ -396,15 +409,15 @@ std::vector<OpDef> rows_before_moments() {
                  infer_floating,
                  run_mean,
                  Types::floats}),
-      reduction({"prod",
-                 "out",
-                 "product of the elements",
-                 list_typed,
-                 {{"prod", "self | dtype"}, {"prod.dim_int", along_typed}},
-                 infer_sum,
-                 run_sum<Product>,
-                 Types::all,
-                 {0.999, 1.001}}),
+      casts_to_bool_first(reduction({"prod",
+                                     "out",
+                                     "product of the elements",
+                                     list_typed,
+                                     {{"prod", "self | dtype"}, {"prod.dim_int", along_typed}},
+                                     infer_sum,
+                                     run_sum<Product>,
+                                     Types::all,
+                                     {0.999, 1.001}})),
       reduction({"amax",
                  "out",
                  "largest element; NaN wins",

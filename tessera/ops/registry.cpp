@@ -32,7 +32,8 @@ struct Table {
                               families::embedding_bag(), families::quantize(),
                               families::random_forms(),  families::tensor_product(),
                               families::fused(),         families::host(),
-                              families::cross_entropy(), families::contraction_map()}) {
+                              families::cross_entropy(), families::contraction_map(),
+                              families::guard()}) {
       for (const OpDef& row : family) add(row);
     }
   }

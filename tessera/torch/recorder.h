@@ -68,9 +68,6 @@ class Recorder {
   // Forward asked for a value that is only known when the program runs.
   [[noreturn]] void refuse_value(const std::string& asked_by);
 
-  // An operator whose result, or its shape, is only known when the program runs.
-  [[noreturn]] void refuse_values_of(const AtenCall& call);
-
   void mark_loss(const at::Tensor& loss);
   struct Loss {
     at::Tensor tensor;
@@ -96,7 +93,7 @@ class Recorder {
   void seal() { fakes_.seal(); }
 
  private:
-  bool accepts(const AtenCall& call) const;
+  void resize_out(const at::Tensor& out, const Shape& shape) const;
   bool record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
   void record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                         torch::jit::Stack& stack);

@@ -192,6 +192,15 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
   } catch (const Error& error) {
     const ErrorContext where("running {}{}{}", call.op, origin_word(call.origin), call.origin);
     throw Error(error.kind(), error.message());
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    // A library that a kernel calls.
+    const ErrorContext where("running {}{}{}", call.op, call.origin.empty() ? "" : " of ",
+                             call.origin);
+    fail(ErrorKind::user, "{} failed: {}", call.op, error.what());
   }
 }
 

@@ -14,6 +14,7 @@
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
+#include "tessera/kernels/conv.h"
 
 namespace tessera::cpu {
 namespace {
@@ -30,7 +31,7 @@ constexpr int64_t most_weight_grad_pieces = 8;
 bool is_nested(const Geometry& geometry) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t i = 0; i < geometry.shape.size(); ++i) {
-    if (geometry.shape[i] != 1) dims.emplace_back(geometry.strides[i], geometry.shape[i]);
+    dims.emplace_back(geometry.strides[i], geometry.shape[i]);
   }
   std::sort(dims.begin(), dims.end());
   int64_t extent = 1;
@@ -410,9 +411,22 @@ struct ChannelLayouts {
   bool good = false;
 };
 
+// Whether the output has all places that a convolution of the input has, as oneDNN asks. What a
+// transposed convolution with output padding reads may have fewer.
+bool has_all_places(const KernelUse& use, const Shape& input, const Shape& weight,
+                    const Shape& output) {
+  for (size_t i = 0; i + 2 < input.size(); ++i) {
+    const int64_t places = kernels::conv_output_size(
+        input[2 + i], weight[2 + i], use.attrs.integers("stride")[i],
+        use.attrs.integers("padding")[i], use.attrs.integers("dilation")[i]);
+    if (places != output[2 + i]) return false;
+  }
+  return true;
+}
+
 ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const Shape& weight,
                                const Shape& output) {
-  if (input.size() != 4) return {};
+  if (input.size() != 4 || !has_all_places(use, input, weight, output)) return {};
   const int64_t groups = use.attrs.integer("groups");
   const bool in = fits(channels_layout, input), out = fits(channels_layout, output);
   const bool first_layer = input[1] < Layout::group && groups == 1;
@@ -421,6 +435,18 @@ ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const S
   if (!out || !(in || first_layer) || !whole_groups) return {};
   return {in ? channels_layout : plain_layout, in && groups == 1 ? weights_layout : plain_layout,
           channels_layout, true};
+}
+
+bool plain_input_grad(const KernelUse& use) {
+  return plain_images_to_images(use) &&
+         has_all_places(use, use.outputs[0].geometry.shape, use.inputs[1].geometry.shape,
+                        use.inputs[0].geometry.shape);
+}
+
+bool plain_weight_grad(const KernelUse& use) {
+  return any_use(use) && all_plain(use) &&
+         has_all_places(use, use.inputs[1].geometry.shape, use.outputs[0].geometry.shape,
+                        use.inputs[0].geometry.shape);
 }
 
 bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const ConvSides& sides) {

@@ -161,9 +161,19 @@ std::vector<KernelChoice> choose_kernels(const Draft& draft, KernelTuner& tuner)
   std::vector<KernelChoice> choices;
   choices.reserve(draft.calls.size());
   for (const DraftCall& call : draft.calls) {
-    const ErrorContext where("choosing a kernel for {}",
-                             call.node.valid() ? draft.graph->node(call.node).op : "copy");
-    choices.push_back(choose_kernel_for(draft, call, tuner));
+    const Node* node = call.node.valid() ? &draft.graph->node(call.node) : nullptr;
+    const std::string origin = node ? text_of(node->origin) : "";
+    const ErrorContext where("choosing a kernel for {}{}{}", node ? node->op : "copy",
+                             origin.empty() ? "" : " of ", origin);
+    try {
+      choices.push_back(choose_kernel_for(draft, call, tuner));
+    } catch (const Error&) {
+      throw;
+    } catch (const InternalError&) {
+      throw;
+    } catch (const std::exception& error) {  // of a library that a kernel is made with
+      fail(ErrorKind::user, "no kernel can be made: {}", error.what());
+    }
   }
   return choices;
 }
