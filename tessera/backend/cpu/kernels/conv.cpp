@@ -14,7 +14,6 @@
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
-#include "tessera/kernels/conv.h"
 
 namespace tessera::cpu {
 namespace {
@@ -26,18 +25,17 @@ constexpr int64_t most_pieces = 32;
 // Each piece has a gradient of its own to be summed afterwards.
 constexpr int64_t most_weight_grad_pieces = 8;
 
-// Whether a step along a dimension leads past all that lies along the inner ones, as oneDNN asks of
-// a layout. Elements of a diagonal have places of their own too, but lie between one another.
-bool is_nested(const Geometry& geometry) {
+// Whether every element has a place of its own, as oneDNN asks of a layout.
+bool has_no_overlap(const Geometry& geometry) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t i = 0; i < geometry.shape.size(); ++i) {
-    dims.emplace_back(geometry.strides[i], geometry.shape[i]);
+    if (geometry.shape[i] != 1) dims.emplace_back(geometry.strides[i], geometry.shape[i]);
   }
   std::sort(dims.begin(), dims.end());
-  int64_t extent = 1;
+  int64_t reach = 0;
   for (const auto& [stride, size] : dims) {
-    if (stride < extent) return false;
-    extent = stride * size;
+    if (stride <= reach) return false;
+    reach += stride * (size - 1);
   }
   return true;
 }
@@ -367,7 +365,7 @@ bool any_use(const KernelUse& use, const ConvSides& sides) {
     if (!use.has_input(i)) continue;
     const KernelOperand& operand = use.inputs[i];
     if (operand.dtype != DType::f32 || numel(operand.geometry.shape) == 0) return false;
-    if (!is_nested(operand.geometry)) return false;
+    if (!has_no_overlap(operand.geometry)) return false;
     if (!operand.layout.plain() && !is_dense(operand)) return false;
   }
   return numel(use.outputs[0].geometry.shape) > 0 && can_be_described(use, sides);
@@ -411,22 +409,9 @@ struct ChannelLayouts {
   bool good = false;
 };
 
-// Whether the output has all places that a convolution of the input has, as oneDNN asks. What a
-// transposed convolution with output padding reads may have fewer.
-bool has_all_places(const KernelUse& use, const Shape& input, const Shape& weight,
-                    const Shape& output) {
-  for (size_t i = 0; i + 2 < input.size(); ++i) {
-    const int64_t places = kernels::conv_output_size(
-        input[2 + i], weight[2 + i], use.attrs.integers("stride")[i],
-        use.attrs.integers("padding")[i], use.attrs.integers("dilation")[i]);
-    if (places != output[2 + i]) return false;
-  }
-  return true;
-}
-
 ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const Shape& weight,
                                const Shape& output) {
-  if (input.size() != 4 || !has_all_places(use, input, weight, output)) return {};
+  if (input.size() != 4) return {};
   const int64_t groups = use.attrs.integer("groups");
   const bool in = fits(channels_layout, input), out = fits(channels_layout, output);
   const bool first_layer = input[1] < Layout::group && groups == 1;
@@ -435,18 +420,6 @@ ChannelLayouts channel_layouts(const KernelUse& use, const Shape& input, const S
   if (!out || !(in || first_layer) || !whole_groups) return {};
   return {in ? channels_layout : plain_layout, in && groups == 1 ? weights_layout : plain_layout,
           channels_layout, true};
-}
-
-bool plain_input_grad(const KernelUse& use) {
-  return plain_images_to_images(use) &&
-         has_all_places(use, use.outputs[0].geometry.shape, use.inputs[1].geometry.shape,
-                        use.inputs[0].geometry.shape);
-}
-
-bool plain_weight_grad(const KernelUse& use) {
-  return any_use(use) && all_plain(use) &&
-         has_all_places(use, use.inputs[1].geometry.shape, use.outputs[0].geometry.shape,
-                        use.inputs[0].geometry.shape);
 }
 
 bool channels_in_use(const KernelUse& use, const ChannelLayouts& wanted, const ConvSides& sides) {
