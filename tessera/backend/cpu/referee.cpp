@@ -188,11 +188,7 @@ const Bytes& Referee::value(ValueId id, ThreadPool& pool) {
 
 // Inputs and constants: what is there when it is first read is what it is.
 void Referee::adopt(const Place& place, const TensorView& view, ThreadPool& pool) {
-  ValueId base = place.value;
-  while (const Node* node = graph_.producer(base)) {
-    if (op(*node).kind != Kind::view) break;
-    base = node->operands[0];
-  }
+  const ValueId base = root_of(graph_, place.value);
   const Node* node = graph_.producer(base);
   if (!kept(base).empty() || (node && op(*node).kind != Kind::source)) return;
   const auto size = static_cast<int64_t>(size_of(place.dtype));

@@ -17,17 +17,28 @@ int64_t offset_of(const Shape& shape, const Strides& strides, int64_t number) {
   return offset;
 }
 
+// The node that makes the value a view; null where it is none.
+const Node* view_of(const Graph& graph, ValueId value) {
+  const Node* node = graph.producer(value);
+  return node && op(*node).kind == Kind::view ? node : nullptr;
+}
+
 }  // namespace
 
 std::optional<ViewPath> path_to(const Graph& graph, ValueId view, ValueId base) {
   ViewPath path;
   while (view != base) {
-    const Node* node = graph.producer(view);
-    if (!node || op(*node).kind != Kind::view) return std::nullopt;
+    const Node* node = view_of(graph, view);
+    if (!node) return std::nullopt;
     path.push_back(node);
     view = node->operands[0];
   }
   return path;
+}
+
+ValueId root_of(const Graph& graph, ValueId view) {
+  while (const Node* node = view_of(graph, view)) view = node->operands[0];
+  return view;
 }
 
 int64_t number_in_base(const ViewPath& path, int64_t number) {

@@ -17,6 +17,9 @@ using ViewPath = std::vector<const Node*>;
 // Nothing where `view` is no view, or view of a view, of `base`. Of a value itself: no nodes.
 std::optional<ViewPath> path_to(const Graph& graph, ValueId view, ValueId base);
 
+// The value that is no view, of which a view, or a view of a view, shows elements.
+ValueId root_of(const Graph& graph, ValueId view);
+
 // The number of an element of the first view, row by row, in the base.
 int64_t number_in_base(const ViewPath& path, int64_t number);
 
