@@ -152,18 +152,14 @@ bool is_small(const AtenCall& call) {
   return elements <= most_elements;
 }
 
-// Whether the types that a row gives to its results are PyTorch's. Results that the call writes
-// into its arguments take the arguments' types.
+// Whether the type that a row gives to its result is PyTorch's. Results that the call writes into
+// its arguments take the arguments' types.
 bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
            const std::vector<TensorType>& rows) {
-  for (size_t i = 0; i < pytorchs.size() && i < rows.size(); ++i) {
-    if (!pytorchs[i].isTensor() || !pytorchs[i].toTensor().defined()) continue;
-    if (returned_argument(call.schema(), i)) continue;
-    const TensorType type = type_of(pytorchs[i].toTensor());
-    // What a backward pass saves may have another shape in a row.
-    if (type.dtype != rows[i].dtype || (i == 0 && type.shape != rows[i].shape)) return false;
-  }
-  return true;
+  // What comes after the first is often saved for the backward pass, in a form of a row's own.
+  if (pytorchs.empty() || rows.empty() || returned_argument(call.schema(), 0)) return true;
+  if (!pytorchs[0].isTensor() || !pytorchs[0].toTensor().defined()) return true;
+  return type_of(pytorchs[0].toTensor()) == rows[0];
 }
 
 Attrs narrowed_attrs(Attrs attrs) {

@@ -214,6 +214,9 @@ def test_labels_may_be_slices(dtype):
         torch.testing.assert_close(p.detach(), (q - LEARNING_RATE * q.grad).detach())
 
 
+NOT_NUMBERS = torch.full((2, 3), float("nan"))
+
+
 @pytest.mark.parametrize("start", [WITHOUT_ZERO, ONE_ZERO, TWO_ZEROS])
 @pytest.mark.parametrize("include_self", [True, False])
 def test_products_at_places_have_gradients_at_zeros(start, include_self):
@@ -233,7 +236,7 @@ def test_products_at_places_have_gradients_at_zeros(start, include_self):
         lambda y: F.gaussian_nll_loss(y, y.flip(1), y.abs() / 2),
         lambda y: F.gaussian_nll_loss(y, y.flip(1), y[:, 0].abs(), full=True, reduction="none"),
         lambda y: y.index_fill(1, torch.tensor([0, -1]), 9.0),
-        lambda y: torch.addmm(y[:, :2], y * float("nan"), torch.ones(3, 2), alpha=0),
+        lambda y: torch.addmm(y[:, :2], NOT_NUMBERS, torch.ones(3, 2), alpha=0),
         lambda y: F.conv1d(
             y.view(1, 2, 3, 1).expand(1, 2, 3, 3).diagonal(0, 2, 3), torch.ones(1, 2, 2)
         ),
