@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <unordered_set>
 
 #include "tessera/ops/host_call.h"
@@ -168,6 +170,38 @@ Attrs narrowed_attrs(Attrs attrs) {
     if (const auto* dtype = std::get_if<DType>(&value)) attrs.set(name, narrowed(*dtype));
   }
   return attrs;
+}
+
+// What PyTorch makes of operands that do not lie row by row, without values; nothing where it needs
+// no asking or cannot say.
+torch::jit::Stack laid_out_by_pytorch(const AtenCall& call, Kind kind,
+                                      std::span<const at::Tensor> operands,
+                                      const std::function<void()>& forget_error) {
+  const auto plain = [](const at::Tensor& t) { return !t.defined() || t.is_contiguous(); };
+  if (std::all_of(operands.begin(), operands.end(), plain)) return {};
+  const std::string& name = call.schema().name();
+  // Most go through PyTorch's iterator, whose rule result_geometry() knows.
+  if (kind == Kind::elementwise && name != "aten::masked_fill") return {};
+  // Their shape functions are written in Python and know less of strides than their kernels.
+  const std::initializer_list<std::string_view> unsure = {"aten::_adaptive_avg_pool2d",
+                                                          "aten::native_batch_norm", "aten::prelu"};
+  if (std::find(unsure.begin(), unsure.end(), name) != unsure.end()) return {};
+  try {
+    return shapes_only(call);
+  } catch (const std::exception&) {
+    forget_error();
+    return {};
+  }
+}
+
+// The geometry of a tensor that PyTorch made, where it is of that shape and has no gaps.
+std::optional<Geometry> geometry_like(const c10::IValue& made, const Shape& shape) {
+  if (!made.isTensor() || !made.toTensor().defined()) return std::nullopt;
+  const at::Tensor& tensor = made.toTensor();
+  if (tensor.sizes() != at::IntArrayRef(shape)) return std::nullopt;
+  Geometry geometry{shape, tensor.strides().vec(), 0};
+  if (!memory_order(geometry)) return std::nullopt;
+  return geometry;
 }
 
 }  // namespace
@@ -544,6 +578,8 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
     const at::Tensor target = call.tensor(argument);
     if (target.defined() && result < results.size()) write(target, results[result]);
   }
+  const torch::jit::Stack like =
+      laid_out_by_pytorch(call, row.kind, tensors, front_end_.forget_error);
   std::vector<c10::IValue> returned;
   for (size_t i = 0; i < call.schema().returns().size(); ++i) {
     if (i < written.size()) {
@@ -554,7 +590,9 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
       returned.push_back(at::Tensor());
       continue;
     }
-    returned.push_back(fresh(result_geometry(row.kind, tensors, torch_types[i].shape),
+    const Shape& shape = torch_types[i].shape;
+    const auto asked = i < like.size() ? geometry_like(like[i], shape) : std::nullopt;
+    returned.push_back(fresh(asked ? *asked : result_geometry(row.kind, tensors, shape),
                              scalar_type_of(torch_types[i].dtype), results[i]));
   }
   torch::jit::drop(stack, call.count());

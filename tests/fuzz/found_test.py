@@ -21,6 +21,12 @@ FOUND = {
         ["v = self.l(x.diagonal(0, 2, -3))"],
         "v",
     ),
+    "a result that lies row by row though its operand does not": network(
+        {"x": (5, 4, 3, 3)},
+        [],
+        ["v = F.log_softmax(x.permute(0, 2, 3, 1) + 1, 3)", "v.view(-1).sigmoid_()"],
+        "v",
+    ),
 }
 
 

@@ -332,6 +332,36 @@ def test_views_whose_elements_share_memory_cannot_be_changed(view, fine):
         model(x)
 
 
+@pytest.mark.parametrize("order", [(0, 3, 1, 2), (0, 1, 3, 2), (3, 2, 1, 0)], ids=str)
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: F.log_softmax(x, 3),
+        lambda x: F.softmax(x, 1),
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: F.prelu(x, torch.tensor([0.5])),
+        lambda x: F.adaptive_avg_pool2d(x, 2),
+        lambda x: F.l1_loss(x, x * 2, reduction="none"),
+        lambda x: x.masked_fill(x > 0, 1.0),
+        lambda x: x.cumsum(1),
+        lambda x: x.tril(),
+        lambda x: x.topk(2, 1).values,
+        lambda x: F.glu(x, 1),
+    ],
+)
+def test_results_lie_as_in_eager_mode(body, order):
+    """Whether a flattened result is a view of it, or a copy, follows from that."""
+
+    class Changes(nn.Module):
+        def forward(self, x):
+            y = body(x.permute(order) + 1)
+            y.flatten().mul_(2)
+            return y
+
+    x = torch.randn(4, 4, 6, 2, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(poptorch.inferenceModel(Changes())(x), Changes()(x.clone()))
+
+
 def test_nodes_carry_file_line_and_module():
     model = BatchNormCNN().train()
     executor = poptorch.trainingModel(model)
