@@ -2,34 +2,46 @@
 
 import contextlib
 import functools
+import sys
+import types
+from typing import Optional
 
 import torch
 from torch.distributions import Distribution
 from torch.nn.modules import module as torch_module
 
 from . import poptorch_core
-from ._static_forms import static_forms
+from ._logging import logger
+from ._static_forms import gaussian_nll_loss, static_forms
 from .ops import identity_loss
 
 
+def _library_function(frame: Optional[types.FrameType]) -> str:
+    """The function of PyTorch that the user's code called and that `frame` is part of, if any."""
+    function = ""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != "torch":
+            break
+        code = frame.f_code
+        if code.co_name != "_call_impl":  # how modules are called
+            function = f"{module}.{getattr(code, 'co_qualname', code.co_name)}"
+        frame = frame.f_back
+    return function
+
+
 def _refuse(name):
+    """In the place of a method that shows values: constants' are there, the program's are not."""
+    shown = f"{name.strip('_')}()" if name.startswith("__") else f".{name}()"
+
     def method(self, *args, **kwargs):
-        if not poptorch_core.is_capturing():  # another thread, at its own work
-            return _ORIGINAL[name](self, *args, **kwargs)
-        # .item() goes through the dispatcher, where values that are not known are refused with the
-        # user's line. Constants made in forward come out of it unharmed.
-        for element in self.detach().reshape(-1)[:1]:
-            element.item()
-        return _ORIGINAL[name](self, *args, **kwargs)
-
-    method.__name__ = name
-    return method
-
-
-def _refuse_copy(name):
-    def method(self, *args, **kwargs):
+        # Another thread is at its own work.
         if poptorch_core.is_capturing() and not poptorch_core.has_value(self):
-            poptorch_core.refuse_value(f".{name}()")
+            function = _library_function(sys._getframe(1))
+            try:
+                poptorch_core.refuse_value(shown + (f" in {function}" if function else ""))
+            except poptorch_core.Error as error:  # as what operators refuse comes out of PyTorch
+                raise RuntimeError(error.message) from None
         return _ORIGINAL[name](self, *args, **kwargs)
 
     method.__name__ = name
@@ -46,19 +58,25 @@ def _unavailable(name):
     return method
 
 
-_ORIGINAL = {
-    name: getattr(torch.Tensor, name)
-    for name in ("numpy", "__array__", "tolist", "data_ptr", "cpu", "__repr__", "__format__")
-}
+_SHOW_VALUES = (
+    "numpy",
+    "__array__",
+    "tolist",
+    "data_ptr",
+    "cpu",
+    "item",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "__index__",
+)
 _PATCHES = {
-    "numpy": _refuse("numpy"),
-    "__array__": _refuse("__array__"),
-    "tolist": _refuse("tolist"),
-    "data_ptr": _refuse("data_ptr"),
-    "cpu": _refuse_copy("cpu"),
+    **{name: _refuse(name) for name in _SHOW_VALUES},
     "__repr__": _unavailable("__repr__"),
     "__format__": _unavailable("__format__"),
 }
+_ORIGINAL = {name: getattr(torch.Tensor, name) for name in _PATCHES}
+_INHERITED = _PATCHES.keys() - vars(torch.Tensor).keys()
 
 
 # Losses that PyTorch puts together in Python: what they return is the loss, not a part of it.
@@ -73,13 +91,36 @@ _LOSSES = {
 }
 
 
-def _marked(loss):
+_STATIC_LOSSES = {"gaussian_nll_loss": gaussian_nll_loss}
+
+
+def _marked(name, loss):
+    static = _STATIC_LOSSES.get(name, loss)
+
     @functools.wraps(loss)
     def marked(*args, **kwargs):
-        result = loss(*args, **kwargs)
-        return identity_loss(result, "none") if poptorch_core.is_capturing() else result
+        if not poptorch_core.is_capturing():
+            return loss(*args, **kwargs)
+        return identity_loss(static(*args, **kwargs), "none")
 
     return marked
+
+
+_AUTOCAST_ENTER = torch.autocast.__enter__
+
+
+def _warn_of_autocast() -> None:
+    logger.warning(
+        "forward runs under torch.autocast, which a program does not follow: it computes in "
+        "float32, so that its results are float32 and more precise than eager PyTorch's; leave "
+        "autocast out to silence this"
+    )
+
+
+def _enter_autocast(autocast):
+    if poptorch_core.is_capturing() and autocast._enabled:
+        _warn_of_autocast()
+    return _AUTOCAST_ENTER(autocast)
 
 
 class _Registered:
@@ -144,7 +185,10 @@ def capturing(model: torch.nn.Module):
     for name, method in _PATCHES.items():
         setattr(torch.Tensor, name, method)
     for name, loss in _LOSSES.items():
-        setattr(torch.nn.functional, name, _marked(loss))
+        setattr(torch.nn.functional, name, _marked(name, loss))
+    torch.autocast.__enter__ = _enter_autocast
+    if torch.is_autocast_cpu_enabled():
+        _warn_of_autocast()
     # Distributions look at their parameters' values to check them.
     checks_arguments = Distribution._validate_args
     Distribution.set_default_validate_args(False)
@@ -153,9 +197,13 @@ def capturing(model: torch.nn.Module):
             yield
     finally:
         for name, method in _ORIGINAL.items():
-            setattr(torch.Tensor, name, method)
+            if name in _INHERITED:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, method)
         for name, loss in _LOSSES.items():
             setattr(torch.nn.functional, name, loss)
+        torch.autocast.__enter__ = _AUTOCAST_ENTER
         Distribution.set_default_validate_args(checks_arguments)
         for handle in handles:
             handle.remove()

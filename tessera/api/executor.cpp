@@ -22,6 +22,7 @@
 #include "tessera/runtime/compile.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
+#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 namespace {
@@ -444,7 +445,10 @@ void Executor::send_weight(size_t index) {
   if (weight.newer_values && weight.newer_values != this) {
     weight.newer_values->write_weights_to_host();
   }
-  session_->write_state(index, bytes_of(as_device_sees_it(weights_[index].host)));
+  const BoundState& state = weights_[index];
+  const std::string what = fmt::format(
+      "{} '{}'", state.kind == StateKind::parameter ? "parameter" : "buffer", state.name);
+  session_->write_state(index, bytes_of(narrowed_values(state.host, what)));
   sent_versions_[index] = weight.version;
   if (weight.newer_values == this) weight.newer_values = nullptr;
 }

@@ -8,6 +8,7 @@
 #include "tessera/api/input_check.h"
 #include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 namespace {
@@ -18,21 +19,27 @@ bool is_dense(const at::Tensor& tensor) {
          !tensor.is_neg();
 }
 
+// Of a dense tensor of int64.
+void check_all_fit(const at::Tensor& tensor, const std::string& name) {
+  const auto* values = tensor.data_ptr<int64_t>();
+  const int64_t count = tensor.numel();
+  uint64_t beyond = 0;
+  for (int64_t i = 0; i < count; ++i) beyond |= beyond_int32(values[i]);
+  if (beyond == 0) return;
+  const std::string what = fmt::format("input '{}'", name);
+  for (int64_t i = 0; i < count; ++i) check_fits(values[i], what);
+}
+
 const std::byte* data_of(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.data_ptr());
 }
 
 }  // namespace
 
-at::Tensor as_device_sees_it(const at::Tensor& tensor) {
-  const DType dtype = narrowed(dtype_of(tensor.scalar_type()));
-  return tensor.detach().to(scalar_type_of(dtype)).contiguous().resolve_neg();
-}
-
 void warn_of_narrowing(const std::string& name, at::ScalarType type) {
-  static std::atomic<bool> told_of_int64, told_of_float64;
-  if (type == at::kLong && !told_of_int64.exchange(true)) {
-    log(LogLevel::warn,
+  static std::atomic<bool> told_of_float64;
+  if (type == at::kLong) {
+    log(LogLevel::debug,
         "input '{}' is int64, which a program does not have: int64 values are converted to int32",
         name);
   }
@@ -55,7 +62,10 @@ const std::byte* InputStage::read(const at::Tensor& tensor, const std::string& n
   }
   if (is_dense(tensor)) {
     const at::ScalarType type = tensor.scalar_type();
-    if (type == at::kLong) return convert<int64_t, int32_t>(tensor);
+    if (type == at::kLong) {
+      check_all_fit(tensor, name);
+      return convert<int64_t, int32_t>(tensor);
+    }
     if (type == at::kDouble) return convert<double, float>(tensor);
     if (const DType dtype = dtype_of(type); narrowed(dtype) == dtype) return data_of(tensor);
   }
@@ -66,7 +76,7 @@ const std::byte* InputStage::read(const at::Tensor& tensor, const std::string& n
         "input '{}' is not contiguous and is copied in every call; make it contiguous() first",
         name);
   }
-  kept_ = as_device_sees_it(tensor);
+  kept_ = narrowed_values(tensor, fmt::format("input '{}'", name));
   return data_of(kept_);
 }
 

@@ -9,9 +9,8 @@
 
 namespace tessera {
 
-at::Tensor as_device_sees_it(const at::Tensor& tensor);
-
-// Says, once for each such type in a process, that 64-bit values become 32-bit ones.
+// Says, once in a process, that float64 values lose precision. Integers lose none: one that does
+// not fit is an Error.
 void warn_of_narrowing(const std::string& name, at::ScalarType type);
 
 // What the user of a program was told about its inputs already.

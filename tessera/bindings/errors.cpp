@@ -1,3 +1,5 @@
+#include <torch/csrc/Exceptions.h>
+
 #include "tessera/base/error.h"
 #include "tessera/base/error_log.h"
 #include "tessera/bindings/bindings.h"
@@ -98,6 +100,8 @@ void bind_errors(py::module_& module) {
       raise(error);
     } catch (const InternalError& error) {
       raise(classes().error, error.what(), "popart_internal_exception", {});
+    } catch (python_error& error) {
+      error.restore();  // the user's own, from a hook that autograd called
     }
   });
 }

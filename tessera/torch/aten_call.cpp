@@ -1,5 +1,10 @@
 #include "tessera/torch/aten_call.h"
 
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <unordered_map>
+
 #include "tessera/base/error.h"
 #include "tessera/ops/aten_spelling.h"
 #include "tessera/ops/builder.h"
@@ -62,6 +67,56 @@ void append_operand(const c10::IValue& value, std::vector<CallOperand>& operands
   }
 }
 
+std::optional<DType> type_of_out(const AtenCall& call) {
+  for (const size_t i : call.written_arguments()) {
+    if (!call.schema().arguments()[i].is_out() || !call.argument(i).isTensor()) continue;
+    return dtype_of(call.argument(i).toTensor().scalar_type());
+  }
+  return std::nullopt;
+}
+
+// Whether an overload takes all that the call has but out=, and how much more; nothing where not.
+std::optional<size_t> more_arguments(const AtenCall& call, const std::string& overload) {
+  const size_t dot = overload.find('.');
+  const auto op = c10::Dispatcher::singleton().findSchema(
+      {"aten::" + overload.substr(0, dot),
+       dot == std::string::npos ? "" : overload.substr(dot + 1)});
+  if (!op) return std::nullopt;
+  const auto& theirs = op->schema().arguments();
+  size_t common = 0;
+  for (const c10::Argument& argument : call.schema().arguments()) {
+    if (argument.is_out()) continue;
+    const bool known = std::any_of(theirs.begin(), theirs.end(), [&](const c10::Argument& their) {
+      return their.name() == argument.name() && their.type()->str() == argument.type()->str();
+    });
+    if (!known) return std::nullopt;
+    ++common;
+  }
+  return theirs.size() - common;
+}
+
+// The row of the functional overload that goes with an out= overload. Their names do not say which
+// one that is (sum.IntList_out goes with sum.dim_IntList, mean.out with mean.dim), their arguments
+// do.
+AtenMatch find_functional(const AtenCall& call, const std::string& name) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, AtenMatch> found;
+  const std::lock_guard lock(mutex);
+  if (const auto at = found.find(call.overload()); at != found.end()) return at->second;
+  AtenMatch best;
+  size_t least = std::numeric_limits<size_t>::max();
+  for (const OpDef* row : all_ops()) {
+    for (const AtenSpelling& spelling : row->aten) {
+      if (spelling.overload.substr(0, spelling.overload.find('.')) != name) continue;
+      const auto more = more_arguments(call, spelling.overload);
+      if (!more || *more >= least) continue;
+      least = *more;
+      best = {row, &spelling};
+    }
+  }
+  return found.emplace(call.overload(), best).first->second;
+}
+
 // In-place and out= overloads compute what a functional overload computes; the names tell which.
 AtenMatch find_row(const AtenCall& call) {
   if (const AtenMatch exact = find_aten(call.overload()); exact.op) return exact;
@@ -77,17 +132,9 @@ AtenMatch find_row(const AtenCall& call) {
   if (name.ends_with('_') && !name.ends_with("__")) {
     return lookup(name.substr(0, name.size() - 1), suffix);
   }
-  if (suffix == "out") {
-    for (const char* overload : {"", "Tensor"}) {
-      if (const AtenMatch found = lookup(name, overload); found.op) return found;
-    }
-  }
-  if (suffix.ends_with("_out")) {
-    const std::string overload = suffix.substr(0, suffix.size() - 4);
-    if (const AtenMatch found = lookup(name, overload); found.op) return found;
-    return lookup(name, "dim_" + overload);  // sum.IntList_out goes with sum.dim_IntList
-  }
-  return {};
+  const auto& arguments = call.schema().arguments();
+  const bool writes_out = !arguments.empty() && arguments.back().is_out();
+  return writes_out ? find_functional(call, name) : AtenMatch{};
 }
 
 }  // namespace
@@ -155,6 +202,11 @@ std::optional<MatchedCall> match(const AtenCall& call) {
       continue;
     }
     const c10::IValue* value = call.find(attribute.argument);
+    if (type == AttrType::dtype && (!value || value->isNone())) {
+      // A type that is left out is that of out=, as if somebody had asked for it.
+      if (const auto out = type_of_out(call)) matched.attrs.set(attribute.name, *out);
+      continue;
+    }
     TESSERA_INVARIANT(value, "{} has no argument '{}'", call.overload(), attribute.argument);
     if (!value->isNone()) matched.attrs.set(attribute.name, attribute_value(*value, type));
   }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -12,6 +13,7 @@
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/host_call.h"
+#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 namespace {
@@ -62,6 +64,16 @@ class KeepRandomState {
  private:
   at::Generator generator_;
   at::Tensor state_;
+};
+
+// Autocast keeps the weights it has cast: those from before would be constants of the program,
+// those of the capture have no values.
+class ForgetCastWeights {
+ public:
+  ForgetCastWeights() { at::autocast::clear_cache(); }
+  ~ForgetCastWeights() { at::autocast::clear_cache(); }
+  ForgetCastWeights(const ForgetCastWeights&) = delete;
+  ForgetCastWeights& operator=(const ForgetCastWeights&) = delete;
 };
 
 // Values that `value` is computed from.
@@ -124,8 +136,7 @@ ValueId run_backward(Recorder& recorder) {
 // Results are never 64-bit, also where they need no program.
 CapturedOutput constant_output(const at::Tensor& tensor, bool made_in_forward) {
   if (!made_in_forward || !has_dtype(tensor.scalar_type())) return {-1, tensor.detach(), false};
-  const auto type = scalar_type_of(narrowed(dtype_of(tensor.scalar_type())));
-  return {-1, tensor.detach().to(type), true};
+  return {-1, narrowed_values(tensor, "a result that is a constant"), true};
 }
 
 std::vector<CapturedOutput> add_outputs(Recorder& recorder,
@@ -178,6 +189,7 @@ Capture capture(const CaptureRequest& request) {
   const c10::InferenceMode differentiable(false);  // whatever the caller's mode is
   const KeepGradients gradients(request.parameters);
   const KeepRandomState random_state;
+  const ForgetCastWeights cast_weights;
   Recorder recorder(request.parameters, request.buffers, front_end_of(request));
 
   Capture result;

@@ -149,6 +149,8 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("prod", &tessera::Instead<&forms::prod>::call);
   library.impl("prod.dim_int", &tessera::Instead<&forms::prod_along>::call);
   library.impl("cumprod", &tessera::Instead<&forms::cumprod>::call);
+  library.impl("scatter_reduce.two", &tessera::Instead<&forms::scatter_reduce>::call);
+  library.impl("index_reduce", &tessera::Instead<&forms::index_reduce>::call);
   library.impl("masked_fill.Tensor", &tessera::Instead<&forms::masked_fill>::call);
   library.impl("masked_fill_.Tensor", &tessera::Instead<&forms::masked_fill_>::call);
   library.impl("masked_scatter", &tessera::Instead<&forms::masked_scatter>::call);

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <omp.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "tessera/torch/convert.h"
 #include "tessera/torch/fake_storage.h"
 #include "tessera/torch/host_arguments.h"
+#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 namespace {
@@ -174,7 +176,7 @@ void store_results(const KernelCall& call, const ParsedCall& host,
           "cannot have results whose shape depends on values",
           i, tensors[i].defined() ? to_string(shape_of(tensors[i])) : "none",
           to_string(shape_of(to)));
-    to.copy_(tensors[i]);
+    to.copy_(to.scalar_type() == at::kInt ? narrowed_values(tensors[i], "the result") : tensors[i]);
   }
 }
 
@@ -253,7 +255,11 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
 
 // Zeros are valid indices; where a kernel wants something it can invert, ones on the diagonal are.
 at::Tensor made_up(const at::Tensor& tensor, bool invertible) {
-  at::Tensor values = at::zeros(tensor.sizes(), tensor.scalar_type());
+  at::Tensor values = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+  if (values.numel() > 0) std::memset(values.storage().data(), 0, values.storage().nbytes());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    values.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
   if (invertible && tensor.is_floating_point()) {
     if (tensor.dim() < 2) return values.fill_(0.5);
     values.diagonal(0, -2, -1).fill_(1);
@@ -285,12 +291,7 @@ torch::jit::Stack shapes_only(const AtenCall& call) {
   return run_with(c10::DispatchKey::Meta, call, to_meta);
 }
 
-torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error) {
-  try {
-    return shapes_only(call);
-  } catch (const std::exception&) {
-    forget_error();
-  }
+torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error) {
   constexpr auto cpu = c10::DispatchKey::CPU;
   try {
     return run_with(cpu, call, [](const at::Tensor& like) { return made_up(like, false); });
@@ -298,6 +299,15 @@ torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& for
     forget_error();
   }
   return run_with(cpu, call, [](const at::Tensor& like) { return made_up(like, true); });
+}
+
+torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error) {
+  try {
+    return shapes_only(call);
+  } catch (const std::exception&) {
+    forget_error();
+  }
+  return trial_run(call, forget_error);
 }
 
 }  // namespace tessera

@@ -25,6 +25,10 @@ std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_
 // What the call returns by PyTorch's rule for shapes; throws where there is none.
 torch::jit::Stack shapes_only(const AtenCall& call);
 
+// What PyTorch's kernel makes of made-up values: zeros, or where it refuses those, ones that can be
+// inverted. Throws PyTorch's own error where it refuses both.
+torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error);
+
 // What the call returns, with the right shapes and types and without meaning: by PyTorch's shape
 // rule, else by running the kernel on made-up values. Throws PyTorch's own error where it refuses.
 // `forget_error` is called when a shape rule has failed: one written in Python leaves its error

@@ -29,6 +29,7 @@ constexpr const char* schemas[] = {
     "bool reverse) -> (Tensor, Tensor)",
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
     "int blank, bool zero_infinity) -> Tensor",
+    "require(Tensor self, float? low, float? high, str too_low, str too_high) -> Tensor",
     "ctc_loss_backward(Tensor grad_loss, Tensor log_probs, Tensor targets, Tensor input_lengths, "
     "Tensor target_lengths, int blank, bool zero_infinity) -> Tensor",
 };
@@ -75,6 +76,26 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const HostOperand& result : results) stack->emplace_back(result.tensor);
 }
 
+// Values pass, and so do gradients.
+struct Require : torch::autograd::Function<Require> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& self,
+                            c10::optional<double> low, c10::optional<double> high,
+                            const std::string& too_low, const std::string& too_high) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call_own("require", {self, low, high, too_low, too_high})[0];
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list& grads) {
+    return {grads[0], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor differentiable_require(const at::Tensor& self, c10::optional<double> low,
+                                  c10::optional<double> high, c10::string_view too_low,
+                                  c10::string_view too_high) {
+  return Require::apply(self, low, high, std::string(too_low), std::string(too_high));
+}
+
 struct Refuse : torch::autograd::Function<Refuse> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& gradient,
                             const std::string& what) {
@@ -116,6 +137,10 @@ std::vector<at::Tensor> differentiable_once(std::vector<at::Tensor> gradients,
 
 TORCH_LIBRARY_FRAGMENT(poptorch, library) {
   for (const char* schema : tessera::schemas) library.def(schema);
+}
+
+TORCH_LIBRARY_IMPL(poptorch, Autograd, library) {
+  library.impl("require", &tessera::differentiable_require);
 }
 
 TORCH_LIBRARY_IMPL(poptorch, CPU, library) {

@@ -9,11 +9,12 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "tessera/base/log.h"
 #include "tessera/ops/host_call.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/host_arguments.h"
 #include "tessera/torch/host_call.h"
+#include "tessera/torch/narrowing.h"
+#include "tessera/torch/pytorch_rule.h"
 #include "tessera/torch/result_geometry.h"
 
 namespace tessera {
@@ -110,6 +111,56 @@ TensorType graph_type_of(const at::Tensor& tensor) {
   return type;
 }
 
+[[noreturn]] void refuse(Recorder& recorder, const Origin& origin, const std::string& asked_by,
+                         const std::string& sentence) {
+  const ErrorContext where("{} at {}", asked_by, place(origin));
+  const Error error(ErrorKind::user, sentence);
+  recorder.remember_refusal(error);
+  throw error;
+}
+
+// For an operator whose result has as many elements as values say.
+[[noreturn]] void refuse_shape(Recorder& recorder, const Origin& origin, const AtenCall& call) {
+  const std::string& name = call.schema().name();
+  const bool counts =
+      name.find("unique") != std::string::npos || name.find("bincount") != std::string::npos;
+  refuse(recorder, origin, name,
+         fmt::format("Operations using {} are unsupported because the output shape is determined "
+                     "by the tensor values; {}",
+                     name,
+                     counts ? "count a known number of classes instead, with torch.bincount(x, "
+                              "minlength=n) or one_hot(x, n).sum(0)"
+                            : "keep the whole tensor instead, with torch.where or a product with "
+                              "the mask"));
+}
+
+// Whether only shapes could be wrong, of which rows know: the call makes a tensor out of floats.
+bool all_plain(const AtenCall& call) {
+  if (!call.written_arguments().empty()) return false;
+  for (const at::Tensor& tensor : call.tensors()) {
+    if (tensor.scalar_type() != at::kFloat) return false;
+  }
+  return true;
+}
+
+// Whether PyTorch's kernel can be tried for nothing.
+bool is_small(const AtenCall& call) {
+  constexpr int64_t most_elements = 1 << 18;
+  int64_t elements = 0;
+  for (const at::Tensor& tensor : call.tensors()) elements += tensor.numel();
+  return elements <= most_elements;
+}
+
+// Whether the type that a row gives to its result is PyTorch's. Results that the call writes into
+// its arguments take the arguments' types.
+bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
+           const std::vector<TensorType>& rows) {
+  // What comes after the first is often saved for the backward pass, in a form of a row's own.
+  if (pytorchs.empty() || rows.empty() || returned_argument(call.schema(), 0)) return true;
+  if (!pytorchs[0].isTensor() || !pytorchs[0].toTensor().defined()) return true;
+  return type_of(pytorchs[0].toTensor()) == rows[0];
+}
+
 Attrs narrowed_attrs(Attrs attrs) {
   const Attrs original = attrs;
   for (const auto& [name, value] : original) {
@@ -204,11 +255,7 @@ ValueId Recorder::constant_value(const at::Tensor& whole) {
   TESSERA_INVARIANT(whole.storage().data() || whole.numel() == 0,
                     "a value that was not computed is taken for a constant");
   const DType dtype = graph_dtype(dtype_of(whole.scalar_type()));
-  const at::Tensor values = whole.to(scalar_type_of(dtype)).contiguous();
-  if (dtype == DType::i32 && whole.scalar_type() == at::kLong &&
-      !whole.equal(values.to(at::kLong))) {
-    log(LogLevel::warn, "a constant of type int64 does not fit into int32; its values wrap");
-  }
+  const at::Tensor values = narrowed_values(whole, "a constant");
   const auto* data = static_cast<const std::byte*>(values.data_ptr());
   const size_t size = size_of(dtype);
   const size_t byte_count = static_cast<size_t>(values.numel()) * size;
@@ -253,6 +300,9 @@ bool Recorder::is_constant(const at::Tensor& tensor) const {
 
 void Recorder::write(const at::Tensor& tensor, ValueId value) {
   value = builder_.cast(value, dtype_of(tensor.scalar_type()));
+  const Shape all = broadcast(shape_of(tensor), builder_.shape(value));
+  check(all == shape_of(tensor), "output with shape {} doesn't match the broadcast shape {}",
+        to_string(shape_of(tensor)), to_string(all));
   versions_.write(tensor, builder_.expand(value, shape_of(tensor)));
 }
 
@@ -263,7 +313,10 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     record_unsupported(call, stack);
     return;
   }
-  if (depends_on_values(op, call) && !can_run_now(call)) refuse_value(call.overload());
+  if (depends_on_values(op, call) && !can_run_now(call)) {
+    if (makes_tensor(op)) refuse_shape(*this, provenance_.origin(), call);
+    refuse_value(call.overload());
+  }
   if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
@@ -355,6 +408,7 @@ bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& sta
     if (!format || format->isNone()) return std::nullopt;
     return format->toMemoryFormat();
   };
+  const ErrorContext where("{} at {}", name, place(builder_.origin()));
   if (name == "clone" || name == "_to_copy") {
     const at::Tensor self = call.tensor("self");
     const c10::IValue* dtype = call.find("dtype");
@@ -369,7 +423,11 @@ bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& sta
   }
   if (name == "zero_" || name == "fill_.Scalar") {
     const at::Tensor self = call.tensor("self");
-    const double value = name == "zero_" ? 0 : call.find("value")->toScalar().toDouble();
+    const c10::Scalar number = name == "zero_" ? c10::Scalar(0) : call.find("value")->toScalar();
+    if (number.isIntegral(true) && c10::isIntegralType(self.scalar_type(), true)) {
+      check_fits(number.toLong(), "the scalar argument");
+    }
+    const double value = number.toDouble();
     write(self, builder_.add("fill", {},
                              {{"shape", shape_of(self)},
                               {"value", value},
@@ -388,11 +446,25 @@ ValueId Recorder::operand_value(const CallOperand& operand,
                                 std::optional<at::ScalarType> promoted) {
   if (operand.scalar) {
     const auto type = promoted ? *promoted : operand.scalar->type();
+    if (operand.scalar->isIntegral(true) && c10::isIntegralType(type, true)) {
+      check_fits(operand.scalar->toLong(), "the scalar argument");
+    }
     return builder_.scalar(operand.scalar->toDouble(), dtype_of(type));
   }
   if (!operand.tensor.defined()) return {};
   const ValueId value = read(operand.tensor);
   return promoted ? builder_.cast(value, dtype_of(*promoted)) : value;
+}
+
+// A tensor takes its new shape, as in PyTorch, where its memory is all that it needs: it has as
+// many elements, or it was made in forward and nothing has been written to it.
+void Recorder::resize_out(const at::Tensor& out, const Shape& shape) const {
+  if (out.sizes() == at::IntArrayRef(shape)) return;
+  const bool unused = made_in_forward(out) && !versions_.seen(out);
+  check(unused || out.numel() == numel(shape), "out= has shape {} but the result has shape {}",
+        to_string(shape_of(out)), to_string(shape));
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  out.resize_(shape);
 }
 
 // False where the row's rule refuses what PyTorch accepts.
@@ -436,14 +508,19 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                                operand.scalar ? Shape{} : shape_of(operand.tensor)});
   }
 
+  const auto ruled = all_plain(call) ? std::nullopt : ruled_results(call, front_end_.forget_error);
   Attrs attrs = matched.attrs;
   if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
   std::vector<TensorType> torch_types;
   try {
     torch_types = infer(row, types, attrs);
   } catch (const Error&) {
-    if (!accepts(call)) throw;
+    check_legal(call, front_end_.forget_error);
     return false;
+  }
+  if (ruled && !agree(call, *ruled, torch_types)) return false;
+  if (ruled && !row.traits.reads_random_state && is_small(call)) {
+    check_implemented(call, front_end_.forget_error);
   }
   for (const TensorType& type : torch_types) graph_dtype(type.dtype);  // refuses what has no kernel
   const std::vector<ValueId> results =
@@ -453,10 +530,8 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   const auto written = call.written_arguments();
   for (size_t i = 0; i < written.size(); ++i) {
     at::Tensor target = call.argument(written[i]).toTensor();
-    if (written.size() == 1 && call.schema().arguments()[written[0]].is_out() &&
-        target.sizes() != at::IntArrayRef(torch_types[i].shape)) {
-      fail(ErrorKind::user, "out= has shape {} but the result has shape {}",
-           to_string(shape_of(target)), to_string(torch_types[i].shape));
+    if (written.size() == 1 && call.schema().arguments()[written[0]].is_out()) {
+      resize_out(target, torch_types[i].shape);
     }
     write(target, results[i]);
   }
@@ -480,16 +555,6 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   torch::jit::drop(stack, call.count());
   for (c10::IValue& value : returned) stack.push_back(std::move(value));
   return true;
-}
-
-bool Recorder::accepts(const AtenCall& call) const {
-  try {
-    dry_run(call, front_end_.forget_error);
-    return true;
-  } catch (const std::exception&) {
-    front_end_.forget_error();
-    return false;
-  }
 }
 
 // A tensor like one that PyTorch made: same type and, where it has no gaps, same strides.
@@ -570,16 +635,12 @@ void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack
 }
 
 void Recorder::refuse_value(const std::string& asked_by) {
-  const Origin origin = provenance_.origin();
-  const Error error(
-      ErrorKind::user,
-      fmt::format("{}: forward looked at the value of a tensor ({}), which is only known when the "
-                  "program runs; .item(), bool(), tolist(), numpy() and control flow over tensors "
-                  "cannot be part of a static graph: use tensor operators such as torch.where, or "
-                  "pass the number as an argument that is not a tensor",
-                  place(origin), asked_by));
-  remember_refusal(error);
-  throw error;
+  refuse(*this, provenance_.origin(), asked_by,
+         fmt::format("forward looked at the value of a tensor ({}), which is only known when the "
+                     "program runs; .item(), bool(), tolist(), numpy() and control flow over "
+                     "tensors cannot be part of a static graph: use tensor operators such as "
+                     "torch.where, or pass the number as an argument that is not a tensor",
+                     asked_by));
 }
 
 void Recorder::mark_loss(const at::Tensor& loss) {

@@ -93,7 +93,7 @@ class Recorder {
   void seal() { fakes_.seal(); }
 
  private:
-  bool accepts(const AtenCall& call) const;
+  void resize_out(const at::Tensor& out, const Shape& shape) const;
   bool record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
   void record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                         torch::jit::Stack& stack);

@@ -7,12 +7,19 @@
 
 #include "tessera/base/error.h"
 #include "tessera/torch/dispatch.h"
+#include "tessera/torch/own_operators.h"
 
 namespace tessera::static_forms {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// x, whose values a program checks when it runs.
+at::Tensor required(const at::Tensor& x, double low, double high, const std::string& too_low,
+                    const std::string& too_high) {
+  return call_own("require", {x, low, high, too_low, too_high})[0];
+}
 
 bool is_differentiated(const at::Tensor& x) {
   return at::GradMode::is_enabled() && x.requires_grad() && x.is_floating_point();
@@ -74,6 +81,44 @@ struct RunningProduct : torch::autograd::Function<RunningProduct> {
   }
 };
 
+// Products of the elements of `src` that go to one place of `self`, and of self's own.
+struct ProductAtPlaces : torch::autograd::Function<ProductAtPlaces> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& self, int64_t dim,
+                            const at::Tensor& index, const at::Tensor& src, bool include_self) {
+    context->save_for_backward({self, index, src});
+    context->saved_data["dim"] = dim;
+    context->saved_data["include_self"] = include_self;
+    return self.scatter_reduce(dim, index, src, "prod", include_self);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const at::Tensor self = context->get_saved_variables()[0];
+    const at::Tensor index = context->get_saved_variables()[1];
+    const at::Tensor src = context->get_saved_variables()[2];
+    const int64_t dim = context->saved_data["dim"].toInt();
+    const bool include_self = context->saved_data["include_self"].toBool();
+    const at::Tensor& grad = grads[0];
+    const at::Tensor ones = at::ones_like(self);
+    at::Tensor of_self;
+    if (include_self) {
+      of_self = grad * ones.scatter_reduce(dim, index, src, "prod", /*include_self=*/true);
+    } else {
+      of_self = grad.scatter(dim, index, 0);
+    }
+    // The product of the others, without dividing by zero: zeros are counted and left out of it.
+    const at::Tensor is_zero = src.eq(0);
+    const at::Tensor filled = src.masked_fill(is_zero, 1);
+    const at::Tensor zero_count = is_zero.to(self.scalar_type());
+    const at::Tensor zeros = at::zeros_like(self).scatter_add(dim, index, zero_count);
+    const at::Tensor other_zeros = zeros.gather(dim, index) - zero_count;
+    const at::Tensor product = ones.scatter_reduce(dim, index, filled, "prod", true);
+    const at::Tensor arriving = include_self ? grad * self : grad;
+    const at::Tensor others = (arriving * product).gather(dim, index) / filled;
+    return {of_self, at::Tensor(), at::Tensor(), others.masked_fill(other_zeros.gt(0), 0),
+            at::Tensor()};
+  }
+};
+
 // The gradient is shared among all elements equal to the median.
 struct Median : torch::autograd::Function<Median> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, bool skip_nan) {
@@ -126,6 +171,32 @@ at::Tensor cumprod(const at::Tensor& self, int64_t dim, c10::optional<at::Scalar
   return x.dim() == 0 ? x.clone() : RunningProduct::apply(x, at::maybe_wrap_dim(dim, x.dim()));
 }
 
+at::Tensor scatter_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                          const at::Tensor& src, c10::string_view reduce, bool include_self) {
+  const bool differentiated = is_differentiated(self) || is_differentiated(src);
+  if (reduce != "prod" || !differentiated || self.dim() == 0) {
+    return at::scatter_reduce(self, dim, index, src, reduce, include_self);
+  }
+  // Of src only as much counts as there are indices.
+  at::Tensor used = src;
+  for (int64_t d = 0; d < src.dim(); ++d) used = used.narrow(d, 0, index.size(d));
+  return ProductAtPlaces::apply(self, at::maybe_wrap_dim(dim, self.dim()), index, used,
+                                include_self);
+}
+
+at::Tensor index_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                        const at::Tensor& source, c10::string_view reduce, bool include_self) {
+  const bool differentiated = is_differentiated(self) || is_differentiated(source);
+  if (reduce != "prod" || !differentiated || self.dim() == 0) {
+    return at::index_reduce(self, dim, index, source, reduce, include_self);
+  }
+  std::vector<int64_t> along(static_cast<size_t>(source.dim()), 1);
+  const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
+  along[static_cast<size_t>(wrapped)] = index.numel();
+  const at::Tensor everywhere = index.to(at::kLong).view(along).expand_as(source);
+  return ProductAtPlaces::apply(self, wrapped, everywhere, source, include_self);
+}
+
 at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
   if (!is_differentiated(value)) return self.masked_fill(mask, value);
   return at::where(mask, value.to(self.scalar_type()), self);
@@ -141,7 +212,11 @@ at::Tensor masked_scatter(const at::Tensor& self, const at::Tensor& mask,
   if (source.numel() == 0) return self.masked_scatter(mask, source);
   const std::vector<at::Tensor> both = at::broadcast_tensors({self, mask});
   // How many elements the mask has covered before: the place in the source.
-  const at::Tensor place = both[1].flatten().to(at::kLong).cumsum(0) - 1;
+  const at::Tensor place =
+      required(both[1].flatten().to(at::kLong).cumsum(0) - 1, -1,
+               static_cast<double>(source.numel() - 1), "",
+               "masked_scatter: expected self and source to have same number of elements as the "
+               "mask has ones; source is too short");
   const at::Tensor values = source.flatten().index_select(0, place.clamp_min(0));
   return at::where(both[1], values.view(both[1].sizes()), both[0]);
 }
@@ -151,9 +226,15 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
 }
 
 at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
-  check(count > 0,
-        "one_hot needs num_classes: the largest class is only known when the program runs");
-  return classes.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
+  check(
+      count > 0,
+      "OneHot num classes must be specified and must be constant. Pass num_classes to one_hot: the "
+      "largest class is only known when the program runs");
+  check(!classes.is_floating_point(), "one_hot is only applicable to index tensor.");
+  const at::Tensor known =
+      required(classes, 0, static_cast<double>(count - 1), "Class values must be non-negative.",
+               "Class values must be smaller than num_classes.");
+  return known.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
 }
 
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }

@@ -24,6 +24,12 @@ at::Tensor prod_along(const at::Tensor& self, int64_t dim, bool keepdim,
                       c10::optional<at::ScalarType> dtype);
 at::Tensor cumprod(const at::Tensor& self, int64_t dim, c10::optional<at::ScalarType> dtype);
 
+// PyTorch's derivatives of products at places ask whether two zeros met there.
+at::Tensor scatter_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                          const at::Tensor& src, c10::string_view reduce, bool include_self);
+at::Tensor index_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                        const at::Tensor& source, c10::string_view reduce, bool include_self);
+
 // PyTorch's derivative by the value selects what the mask covers, a number of elements.
 at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value);
 at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value);

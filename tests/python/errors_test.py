@@ -106,7 +106,9 @@ def test_the_line_of_forward_when_a_program_runs():
 
 
 def test_what_an_operator_refuses_is_an_error_of_ours():
-    with pytest.raises(poptorch.Error, match="one_hot needs num_classes"):
+    with pytest.raises(
+        poptorch.Error, match="OneHot num classes must be specified and must be constant."
+    ):
         poptorch.inferenceModel(OneHot())(torch.tensor([1, 2]))
 
 

@@ -167,3 +167,87 @@ def test_weight_norm_trains():
         torch.testing.assert_close(
             parameter.detach(), theirs.detach() - LEARNING_RATE * theirs.grad
         )
+
+
+NOT_NUMBERS = torch.full((2, 3), float("nan"))
+
+
+@pytest.mark.parametrize("start", [WITHOUT_ZERO, ONE_ZERO, TWO_ZEROS])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_products_at_places_have_gradients_at_zeros(start, include_self):
+    size = len(start[0])
+    index = torch.tensor([0, 2, 0, 1])[:size]
+
+    def scattered(y):
+        return y.scatter_reduce(1, index.expand(2, size), y * 2, "prod", include_self=include_self)
+
+    check(scattered, start)
+    check(lambda y: y.index_reduce(1, index, y * 2, "prod", include_self=include_self), start)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda y: F.gaussian_nll_loss(y, y.flip(1), y.abs() / 2),
+        lambda y: F.gaussian_nll_loss(y, y.flip(1), y[:, 0].abs(), full=True, reduction="none"),
+        lambda y: y.index_fill(1, torch.tensor([0, -1]), 9.0),
+        lambda y: torch.addmm(y[:, :2], NOT_NUMBERS, torch.ones(3, 2), alpha=0),
+        lambda y: F.conv1d(
+            y.view(1, 2, 3, 1).expand(1, 2, 3, 3).diagonal(0, 2, 3), torch.ones(1, 2, 2)
+        ),
+        lambda y: F.conv1d(y.view(6).as_strided((1, 2, 3), (6, 2, 1)), torch.ones(1, 2, 2)),
+        lambda y: F.conv1d((y.t() @ y).diagonal().expand(1, 2, 3), torch.ones(1, 2, 2)),
+        lambda y: F.conv_transpose1d(
+            y.view(1, 2, 3), torch.ones(2, 1, 2), output_padding=1, dilation=2
+        ),
+    ],
+)
+def test_more_operators_match_eager(body):
+    check(body, WITHOUT_ZERO)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d, nn.BatchNorm2d])
+def test_batch_norm_without_a_momentum(layer):
+    torch.manual_seed(2)
+    shape = (5, 3) if layer is nn.BatchNorm1d else (5, 3, 2, 2)
+    batches = [torch.randn(shape) for _ in range(3)]
+    reference, model = layer(3, momentum=None), layer(3, momentum=None)
+
+    class WithLoss(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return F.mse_loss(self.inner(x), x * 2)
+
+    ours = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    theirs = torch.optim.SGD(reference.parameters(), lr=LEARNING_RATE)
+    training = poptorch.trainingModel(WithLoss(model), optimizer=ours)
+    for x in batches:
+        training(x)
+        theirs.zero_grad()
+        WithLoss(reference)(x).backward()
+        theirs.step()
+    training.copyWeightsToHost()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, reference.state_dict()[name])
+
+
+def test_adaptive_log_softmax():
+    torch.manual_seed(4)
+    layer = nn.AdaptiveLogSoftmaxWithLoss(6, 20, [4, 10], div_value=2.0)
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, target):
+            output, loss = self.layer(x, target)
+            return output, loss, self.layer.predict(x)
+
+    x, target = torch.randn(5, 6), torch.tensor([0, 3, 5, 12, 19])
+    expected, results = Both()(x, target), poptorch.inferenceModel(Both())(x, target)
+    for result, eager in zip(results, expected):
+        torch.testing.assert_close(result.double(), eager.detach().double(), rtol=1e-5, atol=1e-5)

@@ -47,7 +47,7 @@ def test_other_ways_to_ask_for_a_value(body):
     lines, start = inspect.getsourcelines(body)
     with pytest.raises(poptorch.Error, match="looked at the value") as error:
         train(body)
-    line = int(error.value.message.split("tracing_test.py:")[1].split(":")[0].split(" ")[0])
+    line = int(str(error.value).split("tracing_test.py:")[1].split(":")[0].split(" ")[0])
     assert start < line < start + len(lines)
 
 
@@ -237,8 +237,6 @@ def test_batch_norm_may_count():
     executor = poptorch.trainingModel(Loss())
     executor(torch.randn(8, 3))
     assert model[0].running_mean.abs().sum() > 0
-    with pytest.raises(poptorch.Error, match="value"):  # it decides by its count
-        poptorch.inferenceModel(nn.BatchNorm1d(3, momentum=None))(X)
 
 
 # Operators
