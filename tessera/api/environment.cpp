@@ -48,6 +48,13 @@ std::optional<IpuModel> ipu_model(const Options& options) {
   return model;
 }
 
+bool checks_calls() {
+  const std::string_view text = variable("TESSERA_CHECK");
+  check(text.empty() || text == "0" || text == "1", ErrorKind::value,
+        "TESSERA_CHECK must be 0 or 1, got '{}'", text);
+  return text == "1";
+}
+
 void prepare_process(const Options& options) {
   set_error_log_folder(options.log_dir());
   limit_repeated_logs(options.max_repeat_logs());

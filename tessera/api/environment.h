@@ -20,6 +20,10 @@ struct IpuModel {
 // POPTORCH_IPU_MODEL_VERSION must be ipu1, ipu2 or ipu21.
 std::optional<IpuModel> ipu_model(const Options& options);
 
+// TESSERA_CHECK=1: every call of a program runs beside its operator's reference kernel. Error where
+// the variable is neither 0 nor 1.
+bool checks_calls();
+
 // To be called first when a program is compiled. From then on messages and long errors of the
 // process follow these options (maxRepeatLogs, logDir). Fails where the environment asks for what
 // cannot be: more devices than there are, an IPU model that does not exist, POPLAR_ENGINE_OPTIONS

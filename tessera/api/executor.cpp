@@ -355,6 +355,7 @@ void Executor::attachToDevice() {
   session_ = std::make_unique<Session>(executable_, default_thread_count());
   session_->set_rng(rng_);
   session_->check_values(options_.Precision().floating_point_exceptions());
+  session_->check_calls(checks_calls());
   send_hyperparameters();
   copyWeightsToDevice();
   send_optimizer_state();

@@ -107,6 +107,28 @@ struct TraceCommand {
   }
 };
 
+struct CheckCommand {
+  std::string file = "-";
+  int64_t steps = 2;
+  int threads = default_thread_count();
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "check",
+        "Run a graph on made-up values, every call beside the plain kernel of its operator");
+    command->add_option("--steps", steps, "How many steps to check")->capture_default_str();
+    command->add_option("--threads", threads, "Threads to run with")->capture_default_str();
+    command->add_option("FILE", file, "The graph's text; - is the standard input")
+        ->default_str("-");
+    command->footer("A program's own steps are checked with TESSERA_CHECK=1 in its environment.");
+    return command;
+  }
+
+  std::string run(std::istream& in) const {
+    return check_graph(read_graph(read_text(file, in)), steps, threads);
+  }
+};
+
 struct WhyCommand {
   std::string file = "-";
 
@@ -193,18 +215,21 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
       "  tessera show step.ir\n"
       "  tessera time --calls step.ir\n"
       "  tessera trace --out step.json step.ir\n"
+      "  tessera check step.ir\n"
       "  tessera why step.ir\n"
       "  tessera opt --pipeline --report step.ir");
   OpsCommand ops;
   ShowCommand show;
   TimeCommand time;
   TraceCommand trace;
+  CheckCommand referee;
   WhyCommand why;
   OptCommand opt;
   const CLI::App* ops_command = ops.declare(app);
   const CLI::App* show_command = show.declare(app);
   const CLI::App* time_command = time.declare(app);
   const CLI::App* trace_command = trace.declare(app);
+  const CLI::App* check_command = referee.declare(app);
   const CLI::App* why_command = why.declare(app);
   opt.declare(app);
   try {
@@ -218,6 +243,7 @@ int run_command_line(const std::vector<std::string>& arguments, std::istream& in
             : *show_command  ? show.run(in)
             : *time_command  ? time.run(in)
             : *trace_command ? trace.run(in)
+            : *check_command ? referee.run(in)
             : *why_command   ? why.run(in)
                              : opt.run(in, err))
         << std::flush;

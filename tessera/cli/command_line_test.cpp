@@ -101,6 +101,13 @@ TEST(CommandLine, TraceWritesATimelineOrNothing) {
   EXPECT_TRUE(contains(lost.err, "cannot write the timeline to '/no/such/folder/t.json'"));
 }
 
+TEST(CommandLine, ChecksCallsAgainstTheReferenceKernels) {
+  const Outcome checked = run({"check", "--steps", "1"}, small_graph);
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  EXPECT_TRUE(contains(checked.out, "agree with the reference kernels, 1 step\n"));
+  EXPECT_EQ(run({"check", "--steps", "0"}, small_graph).code, 1);
+}
+
 TEST(CommandLine, WhySaysWhatIsSlow) {
   EXPECT_TRUE(contains(run({"why"}, small_graph).out, "every large call has a fast kernel"));
   const Outcome outcome = run({"why"}, slow_graph);

@@ -8,26 +8,12 @@
 
 #include "tessera/backend/cpu/timeline.h"
 #include "tessera/backend/cpu/why_slow.h"
-#include "tessera/base/error.h"
+#include "tessera/cli/trial.h"
 #include "tessera/runtime/compile.h"
-#include "tessera/runtime/session.h"
 #include "tessera/runtime/trace_file.h"
 
 namespace tessera {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-// Floats between 0 and 1; zeros are valid indices and flags.
-Bytes made_up(const TensorType& type, uint64_t key) {
-  Bytes memory(static_cast<size_t>(bytes(type)));
-  if (type.dtype != DType::f32) return memory;
-  auto* values = reinterpret_cast<float*>(memory.data());
-  for (int64_t i = 0; i < numel(type.shape); ++i) {
-    values[i] = uniform_from_word(random_words({}, key, static_cast<uint64_t>(i))[0]);
-  }
-  return memory;
-}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
@@ -56,48 +42,11 @@ std::string host_times(const Session& session, int64_t runs) {
   return text;
 }
 
-// A session on made-up values that has run once.
-class Trial {
- public:
-  Trial(Graph graph, int64_t runs, int threads)
-      : executable_(compile_checked(std::move(graph), runs, threads)),
-        session_(executable_, threads) {
-    uint64_t key = 0;
-    for (size_t i = 0; i < executable_->states().size(); ++i) {
-      session_.write_state(i, made_up(executable_->states()[i].type, ++key));
-    }
-    for (const NamedType& input : executable_->data_inputs()) {
-      values_.push_back(made_up(input.type, ++key));
-      request_.inputs.push_back(values_.back().data());
-    }
-    for (const NamedType& output : executable_->outputs()) {
-      values_.emplace_back(static_cast<size_t>(bytes(output.type)));
-      request_.outputs.push_back({values_.back().data(), OutputMode::final_value, 1});
-    }
-    step();
-  }
-
-  void step() { session_.run(request_); }
-  Session& session() { return session_; }
-  const cpu::Plan& plan() const { return executable_->plan(); }
-
- private:
-  static std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int threads) {
-    check(runs >= 1, ErrorKind::value, "at least one run is needed, not {}", runs);
-    check(threads >= 1, ErrorKind::value, "at least one thread is needed, not {}", threads);
-    return compile(std::move(graph));
-  }
-
-  std::shared_ptr<const Executable> executable_;
-  Session session_;
-  std::vector<Bytes> values_;
-  RunRequest request_;
-};
-
 }  // namespace
 
 std::string time_graph(Graph graph, int64_t runs, int threads, bool by_call) {
   Trial trial(std::move(graph), runs, threads);
+  trial.step();  // the first one fills caches
   std::vector<double> seconds;
   for (int64_t run = 0; run < runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
@@ -118,12 +67,21 @@ std::string time_graph(Graph graph, int64_t runs, int threads, bool by_call) {
 
 std::string trace_graph(Graph graph, const std::string& path, int64_t steps, int threads) {
   Trial trial(std::move(graph), steps, threads);
+  trial.step();
   cpu::Timeline timeline(trial.plan(), threads, steps);
   trial.session().record(&timeline);
   for (int64_t step = 0; step < steps; ++step) trial.step();
   trial.session().record(nullptr);
   write_trace(path, timeline);
   return fmt::format("wrote {} steps to {}; open it in ui.perfetto.dev\n", steps, path);
+}
+
+std::string check_graph(Graph graph, int64_t steps, int threads) {
+  Trial trial(std::move(graph), steps, threads);
+  trial.session().check_calls(true);
+  for (int64_t step = 0; step < steps; ++step) trial.step();
+  return fmt::format("{} calls agree with the reference kernels, {} step{}\n",
+                     trial.plan().calls.size(), steps, steps == 1 ? "" : "s");
 }
 
 std::string why_slow(Graph graph) { return cpu::why_slow(compile(std::move(graph))->plan()); }

@@ -78,6 +78,9 @@ class Session {
   // are, or a NaN from what is none.
   void check_values(bool check) { engine_.check_values(check); }
 
+  // Stops a run with an Error where a call is not what the reference kernels say, value by value.
+  void check_calls(bool check) { engine_.check_calls(check); }
+
   RngState rng() const { return rng_; }
   void set_rng(RngState rng) { rng_ = rng; }
 

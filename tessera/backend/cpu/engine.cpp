@@ -106,10 +106,34 @@ void Engine::set_timeline(Timeline* timeline) {
   pool_.set_observer(timeline);
 }
 
+void Engine::run_micro_batch(RngState rng) {
+  if (referee_) {
+    referee_->begin_micro_batch();
+    for (size_t i = 0; i < plan_.states.size(); ++i) referee_->take_state(i, state(i), pool_);
+  }
+  run(0, plan_.update_begin, rng);
+  if (!referee_) return;
+  for (size_t i = 0; i < outputs_.size(); ++i) referee_->check_output(i, outputs_[i], pool_);
+  check_states(Phase::micro_batch);
+}
+
+void Engine::run_update(RngState rng) {
+  run(plan_.update_begin, plan_.calls.size(), rng);
+  if (referee_) check_states(Phase::update);
+}
+
+void Engine::check_states(Phase phase) {
+  for (size_t i = 0; i < plan_.states.size(); ++i) {
+    referee_->check_state(i, phase, state(i), pool_);
+  }
+}
+
 void Engine::run(size_t begin, size_t end, RngState rng) {
   for (size_t i = begin; i < end; ++i) {
     if (timeline_) timeline_->begin_call(i);
-    if (calls_[i].call->host) {
+    if (referee_) {
+      run_refereed(i, rng);
+    } else if (calls_[i].call->host) {
       run_host_call(calls_[i], rng);
     } else {
       run_call(calls_[i], rng);
@@ -134,6 +158,17 @@ void Engine::run_host_call(const BoundCall& bound, RngState rng) {
   HostCallTime& time = host_calls_[bound.host_call];
   ++time.runs;
   time.nanoseconds += taken.count();
+}
+
+void Engine::run_refereed(size_t call, RngState rng) {
+  const BoundCall& bound = calls_[call];
+  referee_->before(call, bound.inputs, bound.outputs, pool_);
+  if (bound.call->host) {
+    run_host_call(bound, rng);
+  } else {
+    run_call(bound, rng);
+  }
+  referee_->after(call, bound.outputs, pool_, rng);
 }
 
 void Engine::run_call(const BoundCall& bound, RngState rng) {

@@ -13,6 +13,7 @@
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/backend/cpu/plan.h"
+#include "tessera/backend/cpu/referee.h"
 #include "tessera/backend/cpu/timeline.h"
 #include "tessera/base/rng.h"
 #include "tessera/base/thread_pool.h"
@@ -45,11 +46,14 @@ class Engine {
   // From now on an Error where a call makes a value that is not finite from ones that are.
   void check_values(bool check) { checks_values_ = check; }
 
+  // From now on a referee runs beside every call: an Error where one is wrong.
+  void check_calls(bool check) { referee_ = check ? std::make_unique<Referee>(plan_) : nullptr; }
+
   // Records the calls that run from now on; null for none.
   void set_timeline(Timeline* timeline);
 
-  void run_micro_batch(RngState rng) { run(0, plan_.update_begin, rng); }
-  void run_update(RngState rng) { run(plan_.update_begin, plan_.calls.size(), rng); }
+  void run_micro_batch(RngState rng);
+  void run_update(RngState rng);
 
   // Valid between run_micro_batch() and run_update().
   const TensorView& output(size_t index) const { return outputs_[index]; }
@@ -73,6 +77,8 @@ class Engine {
   void note_data_input(const Place& place, TensorView& view);
   void run(size_t begin, size_t end, RngState rng);
   void run_call(const BoundCall& bound, RngState rng);
+  void run_refereed(size_t call, RngState rng);
+  void check_states(Phase phase);
   void run_host_call(const BoundCall& bound, RngState rng);
   void poll();
 
@@ -86,6 +92,7 @@ class Engine {
   int64_t last_poll_ = 0;  // in milliseconds
   Timeline* timeline_ = nullptr;
   bool checks_values_ = false;
+  std::unique_ptr<Referee> referee_;  // null where nobody asked for one
   struct DataView {
     TensorView* view;
     int64_t byte_offset;

@@ -55,6 +55,7 @@ Geometry logical_order(const Layout& layout, const Shape& shape);
 std::optional<Geometry> physical_view(const Layout& layout, const Shape& shape,
                                       const Geometry& view);
 
+using tessera::to_string;
 std::string to_string(const Layout& layout);  // "plain", "cut1", "cut1,0"
 
 }  // namespace tessera::cpu

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "tessera/backend/cpu/kernels/prepared_kernel.h"
+#include "tessera/backend/cpu/layout.h"
 #include "tessera/base/geometry.h"
 #include "tessera/base/ids.h"
 #include "tessera/ir/attributes.h"
+#include "tessera/ir/graph.h"
 
 namespace tessera::cpu {
 
@@ -46,15 +48,19 @@ struct Buffer {
   int64_t first_call = 0, last_call = 0;  // arena: the calls between which it must be kept
 };
 
-// A tensor in a buffer; strides in elements.
+// A tensor in a buffer; strides in elements. Its geometry names the elements of the value in the
+// physical order of the layout; where that has more of them, the value is broadcast.
 struct Place {
   BufferId buffer;  // not valid(): an operand that was left out
   DType dtype = DType::f32;
   Geometry geometry;
+  ValueId value;  // of the plan's graph
+  Layout layout = {};
 };
 
 struct Call {
-  std::string op;      // the operator's name; "copy" for moves that lowering added
+  NodeId node;         // of the plan's graph; not valid(): a move that lowering added
+  std::string op;      // the operator's name; "copy" or "convert" for moves
   std::string kernel;  // the entry that was chosen for it
   std::string origin;  // where the user wrote it, for messages; may be empty
   bool host = false;   // PyTorch's own kernel; `kernel` is its name
@@ -73,6 +79,7 @@ struct MemoryReport {
 
 struct Plan {
   std::string name;
+  std::shared_ptr<const Graph> graph;  // what it runs: the step as rewritten for this CPU
   std::vector<Buffer> buffers;
   std::vector<Call> load, calls;
   size_t update_begin = 0;

@@ -114,7 +114,8 @@ const KernelEntry& entry_of(const KernelUse& use) {
 
 template <size_t number>
 bool applies(const KernelUse& use) {
-  return entry_of<number>(use).applies(contraction_use(use)) && program_for(use, Cut::pieces);
+  return entry_applies(entry_of<number>(use), contraction_use(use)) &&
+         program_for(use, Cut::pieces);
 }
 
 template <size_t number>

@@ -51,6 +51,15 @@ constexpr std::span<const KernelEntry> (*families[])() = {
     // clang-format on
 };
 
+// Kernels of these do the same with every element, in whatever order.
+bool any_layout(const OpDef& op) { return op.kind == Kind::elementwise || op.kind == Kind::update; }
+
+bool all_plain(const KernelUse& use) {
+  const auto plain = [](const KernelOperand& operand) { return operand.layout.plain(); };
+  return std::all_of(use.inputs.begin(), use.inputs.end(), plain) &&
+         std::all_of(use.outputs.begin(), use.outputs.end(), plain);
+}
+
 // Those of an operator that are not turned off, in the order of preference.
 std::vector<const KernelEntry*> entries_of(std::string_view op) {
   auto found = all_entries(op);
@@ -104,16 +113,23 @@ KernelWish kernel_wish(const KernelUse& use) {
   return {};
 }
 
+bool entry_applies(const KernelEntry& entry, const KernelUse& use) {
+  const bool knows_layouts = entry.wants || entry.follows || any_layout(use.op);
+  return (knows_layouts || all_plain(use)) && entry.applies(use);
+}
+
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use) {
   auto entries = entries_of(use.op.name);
-  std::erase_if(entries, [&](const KernelEntry* entry) { return !entry->applies(use); });
+  std::erase_if(entries, [&](const KernelEntry* entry) { return !entry_applies(*entry, use); });
   return entries;
 }
 
 KernelChoice choose_kernel(const KernelUse& use) {
   for (const KernelEntry* entry : entries_of(use.op.name)) {
-    if (entry->applies(use)) return {std::string(entry->name), entry->prepare(use)};
+    if (entry_applies(*entry, use)) return {std::string(entry->name), entry->prepare(use)};
   }
+  TESSERA_INVARIANT(any_layout(use.op) || all_plain(use),
+                    "no kernel of '{}' reads the layouts that were chosen for it", use.op.name);
   return reference_kernel(use.op);
 }
 

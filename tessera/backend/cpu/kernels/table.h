@@ -39,7 +39,9 @@ enum class Tails : uint8_t { none, narrow, any, in_registers };
 
 struct KernelEntry {
   std::string_view op, name;
-  // Asked with the layouts that operands and results have in the end.
+  // Asked with the layouts that operands and results have in the end. One that neither wishes for
+  // layouts nor follows its neighbours is asked only where all are plain, unless it works element
+  // by element.
   bool (*applies)(const KernelUse&);
   std::unique_ptr<PreparedKernel> (*prepare)(const KernelUse&);
   // Asked before layouts are chosen, with everything plain: a layout for each operand and then each
@@ -90,6 +92,8 @@ KernelWish kernel_wish(const KernelUse& use);
 Tails likely_tails(const KernelUse& use);
 // The entries of an operator of the families but contraction_map, whether turned off or not.
 std::vector<const KernelEntry*> all_entries(std::string_view op);
+// Whether the entry is right for the use: what it says itself, and what `applies` promises it.
+bool entry_applies(const KernelEntry& entry, const KernelUse& use);
 // The entries that apply, the one to be preferred first.
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use);
 

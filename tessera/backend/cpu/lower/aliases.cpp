@@ -15,9 +15,9 @@ Geometry geometry_of(const Node& view) {
 
 class AliasResolver {
  public:
-  explicit AliasResolver(const Graph& graph)
-      : graph_(graph), reads_(static_cast<size_t>(graph.value_count())) {
-    draft_.graph = &graph;
+  explicit AliasResolver(std::shared_ptr<const Graph> graph)
+      : graph_(*graph), reads_(static_cast<size_t>(graph->value_count())) {
+    draft_.graph = std::move(graph);
   }
 
   Draft resolve(const Schedule& schedule) {
@@ -38,7 +38,7 @@ class AliasResolver {
   Read& read(ValueId value) { return reads_[static_cast<size_t>(value.index)]; }
 
   BlockId add_value(ValueId value, Space space, int64_t index) {
-    const BlockId block = draft_.add_block(graph_.type(value), space, index);
+    const BlockId block = draft_.add_block(graph_.type(value), value, space, index);
     read(value) = read_whole(draft_, block);
     return block;
   }
@@ -83,14 +83,14 @@ class AliasResolver {
     auto geometry = compose(read(operand).geometry, view);
     if (!geometry) {
       // Later views of the same operand find it dense.
-      const BlockId copy = draft_.add_block(graph_.type(operand));
+      const BlockId copy = draft_.add_block(graph_.type(operand), operand);
       draft_.calls.push_back({{}, {read(operand)}, {copy}});
       read(operand) = read_whole(draft_, copy);
       geometry = compose(read(operand).geometry, view);
     }
     TESSERA_INVARIANT(geometry, "a view reaches outside its operand, {}",
                       to_string(graph_.type(operand)));
-    read(node.results[0]) = {read(operand).block, *std::move(geometry)};
+    read(node.results[0]) = {read(operand).block, node.results[0], *std::move(geometry)};
   }
 
   const Graph& graph_;
@@ -101,8 +101,8 @@ class AliasResolver {
 
 }  // namespace
 
-Draft resolve_aliases(const Graph& graph, const Schedule& schedule) {
-  return AliasResolver(graph).resolve(schedule);
+Draft resolve_aliases(std::shared_ptr<const Graph> graph, const Schedule& schedule) {
+  return AliasResolver(std::move(graph)).resolve(schedule);
 }
 
 }  // namespace tessera::cpu

@@ -7,6 +7,6 @@
 
 namespace tessera::cpu {
 
-Draft resolve_aliases(const Graph& graph, const Schedule& schedule);
+Draft resolve_aliases(std::shared_ptr<const Graph> graph, const Schedule& schedule);
 
 }  // namespace tessera::cpu

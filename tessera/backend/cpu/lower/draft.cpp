@@ -2,9 +2,9 @@
 
 namespace tessera::cpu {
 
-BlockId Draft::add_block(TensorType type, Space space, int64_t index) {
+BlockId Draft::add_block(TensorType type, ValueId value, Space space, int64_t index) {
   const BlockId id{static_cast<int32_t>(blocks.size())};
-  blocks.push_back({std::move(type), space, index, id, {}});
+  blocks.push_back({std::move(type), value, space, index, id, {}});
   return id;
 }
 
@@ -21,12 +21,12 @@ bool whole(const Draft& draft, const Read& read) {
 
 Read read_whole(const Draft& draft, BlockId id) {
   const Block& block = draft.block(id);
-  return {id, dense(physical_shape(block.layout, block.type.shape)), block.layout};
+  return {id, block.value, dense(physical_shape(block.layout, block.type.shape)), block.layout};
 }
 
 Read read_in_order(const Draft& draft, BlockId id) {
   const Block& block = draft.block(id);
-  return {id, logical_order(block.layout, block.type.shape), {}};
+  return {id, block.value, logical_order(block.layout, block.type.shape), {}};
 }
 
 }  // namespace tessera::cpu

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ using BlockId = Id<struct BlockTag>;
 
 struct Block {
   TensorType type;
+  ValueId value;  // of the graph, all of which it holds
   Space space = Space::arena;
   int64_t index = 0;  // within its space; unused in the arena
   BlockId home;       // the block whose memory it uses: itself, or what it was written over
@@ -25,6 +27,7 @@ struct Block {
 
 struct Read {
   BlockId block;      // not valid(): an operand that was left out
+  ValueId value;      // of the graph, which it reads: the block's, or a view of it
   Geometry geometry;  // physical where a layout was chosen
   Layout layout = {};
 };
@@ -41,7 +44,7 @@ struct DraftState {
 };
 
 struct Draft {
-  const Graph* graph = nullptr;
+  std::shared_ptr<const Graph> graph;
   bool precise = false;  // no kernel that rounds more than the plain one
   std::vector<Block> blocks;
   std::vector<DraftCall> load, calls;
@@ -52,7 +55,7 @@ struct Draft {
 
   Block& block(BlockId id) { return blocks[static_cast<size_t>(id.index)]; }
   const Block& block(BlockId id) const { return blocks[static_cast<size_t>(id.index)]; }
-  BlockId add_block(TensorType type, Space space = Space::arena, int64_t index = 0);
+  BlockId add_block(TensorType type, ValueId value, Space space = Space::arena, int64_t index = 0);
   // The block whose memory this one uses in the end.
   BlockId home(BlockId id) const;
 };

@@ -59,16 +59,22 @@ class LayoutChooser {
     std::vector<DraftCall> calls = std::exchange(draft_.calls, {});
     const size_t update_begin = draft_.update_begin;
     for (size_t i = 0; i < calls.size(); ++i) {
-      if (i == update_begin) draft_.update_begin = draft_.calls.size();
+      if (i == update_begin) end_micro_batch();
       place(calls[i], wishes_[i]);
       draft_.calls.push_back(std::move(calls[i]));
     }
-    if (update_begin == calls.size()) draft_.update_begin = draft_.calls.size();
-    for (DraftState& state : draft_.states) place_state(state);
-    for (Read& read : draft_.outputs) read = in_logical_order(read);
+    if (update_begin == calls.size()) end_micro_batch();
+    for (DraftState& state : draft_.states) place_in_state(state.after_update, state);
   }
 
  private:
+  // What is read between the phases is converted before the second one begins.
+  void end_micro_batch() {
+    for (DraftState& state : draft_.states) place_in_state(state.after_micro_batch, state);
+    for (Read& read : draft_.outputs) read = in_logical_order(read);
+    draft_.update_begin = draft_.calls.size();
+  }
+
   const OpDef& row(const DraftCall& call) const { return op(draft_.graph->node(call.node)); }
 
   // The use of a call with the given layouts for operands and results; reads must be presentable.
@@ -219,8 +225,9 @@ class LayoutChooser {
       const bool in = read.block.valid() && takes_part(read.geometry.shape) && (all || has_it);
       wanted.push_back(in ? layout : Layout{});
       // Asked as it will be: dense in its layout.
-      reads.push_back(
-          in ? Read{read.block, dense(physical_shape(layout, read.geometry.shape)), layout} : read);
+      reads.push_back(in ? Read{read.block, read.value,
+                                dense(physical_shape(layout, read.geometry.shape)), layout}
+                         : read);
     }
     for (const BlockId id : call.outputs) {
       const bool in = takes_part(draft_.block(id).type.shape);
@@ -237,17 +244,10 @@ class LayoutChooser {
     return true;
   }
 
-  void place_state(DraftState& state) {
+  // The state's new value, as it will lie in the state.
+  void place_in_state(Read& read, const DraftState& state) {
     const Layout layout = draft_.block(state.initial).layout;
-    for (Read* read : {&state.after_micro_batch, &state.after_update}) {
-      if (draft_.block(read->block).layout == layout) {
-        *read = presented(*read, layout).value_or(*read);
-      } else if (layout.plain()) {
-        *read = in_logical_order(*read);
-      } else {
-        *read = {read->block, physical_geometry(layout, read->geometry), layout};
-      }
-    }
+    read = layout.plain() ? in_logical_order(read) : in_layout(read, layout);
   }
 
   // The layout that most bytes of the operands of that shape have.
@@ -284,15 +284,24 @@ class LayoutChooser {
     if (block.layout == layout) {
       auto geometry = physical_view(layout, block.type.shape, read.geometry);
       if (!geometry) return std::nullopt;
-      return Read{read.block, *std::move(geometry), layout};
+      return Read{read.block, read.value, *std::move(geometry), layout};
     }
     if (!block.layout.plain() || !fits(layout, read.geometry.shape)) return std::nullopt;
-    return Read{read.block, physical_geometry(layout, read.geometry), layout};
+    return Read{read.block, read.value, physical_geometry(layout, read.geometry), layout};
   }
 
   Read in_plain(const Read& read) {
     if (draft_.block(read.block).layout.plain()) return read;
-    return {converted(read.block, {}), read.geometry, {}};
+    return {converted(read.block, {}), read.value, read.geometry, {}};
+  }
+
+  // Perhaps strided.
+  Read in_layout(const Read& read, const Layout& layout) {
+    if (auto ready = presented(read, layout)) return *std::move(ready);
+    auto ready = presented(in_plain(read), layout);
+    TESSERA_INVARIANT(ready, "{} does not fit {}", to_string(layout),
+                      to_string(TensorType{DType::f32, read.geometry.shape}));
+    return *std::move(ready);
   }
 
   // Kernels other than element-wise ones read other layouts dense; plain operands as they are.
@@ -300,24 +309,28 @@ class LayoutChooser {
     if (!read.block.valid()) return read;
     if (layout.plain()) return in_plain(read);
     if (const auto ready = presented(read, layout); ready && is_dense(*ready)) return *ready;
-    if (whole_plain(read)) return read_whole(draft_, converted(read.block, layout));
-    return read_whole(draft_, copied(read, layout));
+    const BlockId block = whole_plain(read) ? converted(read.block, layout) : copied(read, layout);
+    Read whole = read_whole(draft_, block);
+    whole.value = read.value;
+    return whole;
   }
 
   // A small operand is read where it lies, a large one is brought into the layout first.
   Read spread_in(const Read& read, const Layout& layout, const Shape& shape) {
-    const Read wide{read.block, spread(read.geometry, shape), {}};
+    const Read wide{read.block, read.value, spread(read.geometry, shape), {}};
     const bool same_layout = draft_.block(read.block).layout == layout;
     if (!same_layout && !is_spread(wide.geometry) && numel(shape) == numel(read.geometry.shape)) {
       return dense_in(wide, layout);
     }
-    if (const auto ready = presented(wide, layout)) return *ready;
-    return *presented({converted(read.block, {}), wide.geometry, {}}, layout);
+    return in_layout(wide, layout);
   }
 
   Read in_logical_order(const Read& read) {
     if (draft_.block(read.block).layout.plain()) return read;
-    return whole_plain(read) ? read_in_order(draft_, read.block) : in_plain(read);
+    if (!whole_plain(read)) return in_plain(read);
+    Read whole = read_in_order(draft_, read.block);
+    whole.value = read.value;
+    return whole;
   }
 
   // All of a block in another layout; made once.
@@ -329,23 +342,20 @@ class LayoutChooser {
     Read read = read_in_order(draft_, from);
     if (!layout.plain()) {
       if (!draft_.block(from).layout.plain()) from = converted(from, {});
-      read = {from, physical_geometry(layout, dense(draft_.block(from).type.shape)), layout};
+      const Block& block = draft_.block(from);
+      read = {from, block.value, physical_geometry(layout, dense(block.type.shape)), layout};
     }
     const BlockId to = add_copy(read, draft_.block(from).type, layout);
     return conversions_[key] = to;
   }
 
   BlockId copied(const Read& read, const Layout& layout) {
-    std::optional<Read> source = presented(read, layout);
-    if (!source) source = presented(in_plain(read), layout);
-    TESSERA_INVARIANT(source, "{} does not fit {}", to_string(layout),
-                      to_string(TensorType{DType::f32, read.geometry.shape}));
     const DType dtype = draft_.block(read.block).type.dtype;
-    return add_copy(*source, {dtype, read.geometry.shape}, layout);
+    return add_copy(in_layout(read, layout), {dtype, read.geometry.shape}, layout);
   }
 
   BlockId add_copy(const Read& read, const TensorType& type, const Layout& layout) {
-    const BlockId to = draft_.add_block(type);
+    const BlockId to = draft_.add_block(type, read.value);
     draft_.block(to).layout = layout;
     draft_.calls.push_back({{}, {read}, {to}});
     return to;

@@ -14,6 +14,7 @@
 #include "tessera/backend/cpu/lower/split_norms.h"
 #include "tessera/backend/cpu/lower/states.h"
 #include "tessera/backend/cpu/lower/write_plan.h"
+#include "tessera/backend/cpu/verify_plan.h"
 
 namespace tessera::cpu {
 
@@ -41,10 +42,10 @@ Graph rewritten(Graph graph, const LowerOptions& options) {
 }  // namespace
 
 Plan lower(const Graph& step, const LowerOptions& options) {
-  const Graph graph = rewritten(step, options);
+  const auto graph = std::make_shared<const Graph>(rewritten(step, options));
 
   // Views cost nothing from here on: they are geometries over blocks of memory.
-  Draft draft = resolve_aliases(graph, schedule(graph));
+  Draft draft = resolve_aliases(graph, schedule(*graph));
   draft.precise = options.precise;
 
   // Layouts before reuse of memory: a result can only take the place of what lies as it does.
@@ -59,6 +60,7 @@ Plan lower(const Graph& step, const LowerOptions& options) {
   const std::vector<KernelChoice> kernels = choose_kernels(draft, tuner);
   Plan plan = write_plan(draft, kernels);
   plan.tuned = tuner.choices();
+  verify(plan);
   return plan;
 }
 

@@ -11,11 +11,11 @@
 namespace tessera::cpu {
 
 struct LowerOptions {
-  std::vector<std::string> disabled;  // names of rewrites; other names are left to others
-  bool keep_operators = false;        // no rewrites at all: each operator is a call of its own
-  bool precise = false;               // no algorithm that is less exact than the plain one
-  bool autotune = false;              // time kernels where several apply
-  TunedKernels tuned = {};            // what an earlier compilation chose so, to be repeated
+  std::vector<std::string> disabled = {};  // names of rewrites; other names are left to others
+  bool keep_operators = false;             // no rewrites at all: each operator is a call of its own
+  bool precise = false;                    // no algorithm that is less exact than the plain one
+  bool autotune = false;                   // time kernels where several apply
+  TunedKernels tuned = {};                 // what an earlier compilation chose so, to be repeated
 };
 
 Plan lower(const Graph& graph, const LowerOptions& options = {});

@@ -45,7 +45,7 @@ void save_old_values(Draft& draft) {
   for (size_t i = 0; i < draft.states.size(); ++i) {
     if (!wanted_late(draft, i)) continue;
     const BlockId old = draft.states[i].initial;
-    const BlockId saved = draft.add_block(draft.block(old).type);
+    const BlockId saved = draft.add_block(draft.block(old).type, draft.block(old).value);
     draft.block(saved).layout = draft.block(old).layout;
     const auto redirect = [&](Read& read) {
       if (read.block == old) read.block = saved;

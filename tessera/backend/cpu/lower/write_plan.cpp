@@ -46,6 +46,7 @@ class PlanWriter {
 
   Plan write() {
     plan_.name = draft_.graph->name;
+    plan_.graph = draft_.graph;
     add_fixed_buffers();
     add_arena_buffers();
     KernelTuner table_only({}, false);
@@ -116,11 +117,12 @@ class PlanWriter {
     if (!read.block.valid()) return {};
     const BufferId buffer = buffers_[static_cast<size_t>(draft_.home(read.block).index)];
     TESSERA_INVARIANT(buffer.valid(), "block {} has no buffer", read.block.index);
-    return {buffer, draft_.block(read.block).type.dtype, read.geometry};
+    return {buffer, draft_.block(read.block).type.dtype, read.geometry, read.value, read.layout};
   }
 
   Call call_of(const DraftCall& draft_call, const KernelChoice& kernel, BufferId workspace) const {
     Call call;
+    call.node = draft_call.node;
     const BlockId target = draft_call.outputs[0];
     call.op = "copy";
     if (!draft_call.node.valid() &&
@@ -142,6 +144,7 @@ class PlanWriter {
     for (const BlockId block : draft_call.outputs) {
       call.outputs.push_back(place_of(read_whole(draft_, block)));
     }
+    if (!draft_call.node.valid()) call.outputs[0].value = call.inputs[0].value;
     return call;
   }
 
