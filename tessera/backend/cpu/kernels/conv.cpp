@@ -25,17 +25,18 @@ constexpr int64_t most_pieces = 32;
 // Each piece has a gradient of its own to be summed afterwards.
 constexpr int64_t most_weight_grad_pieces = 8;
 
-// Whether every element has a place of its own, as oneDNN asks of a layout.
-bool has_no_overlap(const Geometry& geometry) {
+// Whether a step along a dimension leads past all that lies along the inner ones, as oneDNN asks of
+// a layout. Elements of a diagonal have places of their own too, but lie between one another.
+bool is_nested(const Geometry& geometry) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t i = 0; i < geometry.shape.size(); ++i) {
     if (geometry.shape[i] != 1) dims.emplace_back(geometry.strides[i], geometry.shape[i]);
   }
   std::sort(dims.begin(), dims.end());
-  int64_t reach = 0;
+  int64_t extent = 1;
   for (const auto& [stride, size] : dims) {
-    if (stride <= reach) return false;
-    reach += stride * (size - 1);
+    if (stride < extent) return false;
+    extent = stride * size;
   }
   return true;
 }
@@ -365,7 +366,7 @@ bool any_use(const KernelUse& use, const ConvSides& sides) {
     if (!use.has_input(i)) continue;
     const KernelOperand& operand = use.inputs[i];
     if (operand.dtype != DType::f32 || numel(operand.geometry.shape) == 0) return false;
-    if (!has_no_overlap(operand.geometry)) return false;
+    if (!is_nested(operand.geometry)) return false;
     if (!operand.layout.plain() && !is_dense(operand)) return false;
   }
   return numel(use.outputs[0].geometry.shape) > 0 && can_be_described(use, sides);
