@@ -30,7 +30,7 @@ constexpr int64_t most_weight_grad_pieces = 8;
 bool is_nested(const Geometry& geometry) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t i = 0; i < geometry.shape.size(); ++i) {
-    if (geometry.shape[i] != 1) dims.emplace_back(geometry.strides[i], geometry.shape[i]);
+    dims.emplace_back(geometry.strides[i], geometry.shape[i]);
   }
   std::sort(dims.begin(), dims.end());
   int64_t extent = 1;
