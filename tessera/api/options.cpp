@@ -460,10 +460,11 @@ int64_t Options::micro_batches() const {
         "the replication factor, {}, must be a multiple of the size of the groups that "
         "inputReplicaGrouping made, {}",
         replication_factor(), input_group_size());
+  constexpr int64_t most = int64_t{1} << 31;  // each has its times, which are kept
   int64_t count = replication_factor() / input_group_size();
   const bool overflows = __builtin_mul_overflow(count, device_iterations(), &count) ||
                          __builtin_mul_overflow(count, training_.gradient_accumulation(), &count);
-  check(!overflows, ErrorKind::value,
+  check(!overflows && count <= most, ErrorKind::value,
         "deviceIterations ({}) x replicationFactor ({}) x gradientAccumulation ({}) is more than "
         "can be counted; use smaller numbers",
         device_iterations(), replication_factor(), training_.gradient_accumulation());
