@@ -113,15 +113,6 @@ TEST_F(FewChannelsConv, WeightGradAgreesWithTheReferenceForAnyNumberOfThreads) {
   }
 }
 
-TEST_F(FewChannelsConv, GradientsMayCoverFewerPlaces) {
-  const Case c{"fewer places", {8, 3, 16, 15}, {5, 3, 3, 3}, {2, 2}, {1, 1}};
-  Shape grad = output_of(c);
-  --grad[2];
-  --grad[3];
-  expect_good(input_grad(c, grad), c);
-  expect_good(weight_grad(c, grad), c);
-}
-
 // Beyond the edges of a row lie other rows, which must not matter whatever they hold.
 TEST_F(FewChannelsConv, EdgesStayApart) {
   const Case c{"a value that is none", {1, 1, 4, 11}, {2, 1, 3, 3}, {1, 1}, {1, 1}, false};
