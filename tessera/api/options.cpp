@@ -465,8 +465,8 @@ int64_t Options::micro_batches() const {
   const bool overflows = __builtin_mul_overflow(count, device_iterations(), &count) ||
                          __builtin_mul_overflow(count, training_.gradient_accumulation(), &count);
   check(!overflows && count <= most, ErrorKind::value,
-        "deviceIterations ({}) x replicationFactor ({}) x gradientAccumulation ({}) is more than "
-        "can be counted; use smaller numbers",
+        "deviceIterations ({}) x replicationFactor ({}) x gradientAccumulation ({}) are more "
+        "micro-batches than can be counted; use smaller numbers",
         device_iterations(), replication_factor(), training_.gradient_accumulation());
   return count;
 }

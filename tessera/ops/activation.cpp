@@ -167,7 +167,7 @@ constexpr auto log_sigmoid_gradient = [](float g, float x, float buffer) {
 Shape slope_shape(const Shape& input, const Shape& weight) {
   Shape shape(std::max<size_t>(input.size(), 1), 1);
   if (input.empty()) shape.clear();
-  if (numel(weight) > 1) shape[1] = numel(weight);
+  if (numel(weight) != 1) shape[1] = numel(weight);
   return shape;
 }
 

@@ -53,6 +53,17 @@ struct HostOperand {
   }
 };
 
+// The operand over which an element-wise row may write a result, and whose type and strides the
+// result therefore has; undefined where there is none.
+at::Tensor operand_in_place(const MatchedCall& matched, size_t result) {
+  for (const auto& [into, operand] : matched.op->traits.in_place) {
+    if (into == result && matched.op->kind == Kind::elementwise) {
+      return matched.operands[operand].tensor;
+    }
+  }
+  return {};
+}
+
 void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const AtenCall call(op, *stack);
   const auto matched = match(call);
@@ -72,8 +83,14 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const HostOperand& result : results) outputs.push_back(result.view());
   ThreadPool pool(1);
   matched->op->cpu({inputs, outputs, matched->attrs, pool, {}});
+  std::vector<at::Tensor> returned;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const at::Tensor like = operand_in_place(*matched, i);
+    returned.push_back(like.defined() ? at::empty_like(like).copy_(results[i].tensor)
+                                      : results[i].tensor);
+  }
   torch::jit::drop(*stack, call.count());
-  for (const HostOperand& result : results) stack->emplace_back(result.tensor);
+  for (at::Tensor& result : returned) stack->emplace_back(std::move(result));
 }
 
 // Values pass, and so do gradients.

@@ -154,14 +154,15 @@ bool is_small(const AtenCall& call) {
   return elements <= most_elements;
 }
 
-// Whether the type that a row gives to its result is PyTorch's. Results that the call writes into
-// its arguments take the arguments' types.
+// Whether the element type that a row gives to its result is PyTorch's. Results that the call
+// writes into its arguments take the arguments' types. Shapes are a row's own: PyTorch's rules
+// leave some, such as that of isin with a number, to their kernels.
 bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
            const std::vector<TensorType>& rows) {
   // What comes after the first is often saved for the backward pass, in a form of a row's own.
   if (pytorchs.empty() || rows.empty() || returned_argument(call.schema(), 0)) return true;
   if (!pytorchs[0].isTensor() || !pytorchs[0].toTensor().defined()) return true;
-  return type_of(pytorchs[0].toTensor()) == rows[0];
+  return dtype_of(pytorchs[0].toTensor().scalar_type()) == rows[0].dtype;
 }
 
 Attrs narrowed_attrs(Attrs attrs) {

@@ -250,6 +250,8 @@ def test_the_guide_lists_every_variable():
     read = set()
     for folder, pattern in (("tessera", "*.cpp"), ("python", "*.py")):
         for file in (root / folder).rglob(pattern):
+            if file.name.endswith("_test.cpp"):
+                continue  # what a test may be told is no user's matter
             read |= set(VARIABLE.findall(file.read_text()))
     missing = sorted(name for name in read if f"`{name}`" not in guide)
     assert "TESSERA_TRACE" in read and not missing

@@ -136,7 +136,7 @@ def test_products_of_counts_that_overflow():
     with pytest.raises(ValueError, match="deviceIterations.*more micro-batches than"):
         poptorch.DataLoader(options, data)
     with pytest.raises(ValueError, match="batch_size.*more samples than"):
-        poptorch.DataLoader(poptorch.Options().deviceIterations(2**40), data, batch_size=2**40)
+        poptorch.DataLoader(poptorch.Options().deviceIterations(2**30), data, batch_size=2**40)
 
 
 @pytest.mark.spec("2.2 setAvailableMemoryProportion")

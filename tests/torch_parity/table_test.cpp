@@ -361,6 +361,7 @@ const Names nothing_undefined = {"aminmax",
                                  "multi_margin_loss",
                                  "multilabel_margin_loss_forward",
                                  "multilabel_margin_loss_backward",
+                                 "pixel_unshuffle",
                                  "embedding_bag_backward",
                                  "embedding_bag_weights_backward",
                                  "unfold_backward"};

@@ -59,8 +59,9 @@ class TransposingCopy : public PreparedKernel {
   }
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
-    const auto* from = call.inputs[0].as<const float>();
-    auto* to = call.outputs[0].as<float>();
+    // Elements of four bytes, whatever they mean.
+    const auto* from = reinterpret_cast<const float*>(call.inputs[0].data);
+    auto* to = reinterpret_cast<float*>(call.outputs[0].data);
     call.pool.run_ranges(count_ * cuts_, grain_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t column = i % cuts_ * step_;
