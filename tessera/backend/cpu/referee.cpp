@@ -23,6 +23,7 @@ using Bytes = std::vector<std::byte>;
 constexpr float relative_move = 1e-6F;
 constexpr double allowed_moves = 30;
 constexpr double always_allowed = 2e-6;  // of the element: functions are right to a few units
+constexpr double least_allowed = 2e-7;   // in sums of numbers around one, which cancel
 constexpr int moved_runs = 2;
 
 // The place's elements row by row in the value's logical order: groups stand beside what they were
@@ -98,6 +99,14 @@ double number_at(const Bytes& values, DType dtype, size_t index) {
     default:
       return static_cast<double>(std::to_integer<uint8_t>(values[index]));
   }
+}
+
+double largest(const Bytes& floats) {
+  double found = 0;
+  for (size_t i = 0; i < floats.size() / sizeof(float); ++i) {
+    found = std::max(found, std::fabs(number_at(floats, DType::f32, i)));
+  }
+  return found;
 }
 
 bool differ(double a, double b, double allowed) {
@@ -279,10 +288,15 @@ void Referee::after(size_t number, std::span<const TensorView> results, ThreadPo
 }
 
 void Referee::compare(const Call& call, size_t number, size_t result, const Bytes& got,
-                      const Bytes& wanted, std::span<const std::vector<Bytes>> moved) const {
+                      const Bytes& wanted, std::span<const std::vector<Bytes>> moved) {
   const TensorType& type = graph_.type(call.outputs[result].value);
   const auto count = static_cast<size_t>(numel(type.shape));
-  double furthest = 0;
+  double furthest = 0, least = 0;
+  for (const Place& place : call.inputs) {
+    if (place.buffer.valid() && place.dtype == DType::f32) {
+      least = std::max(least, least_allowed * std::min(1.0, largest(kept(place.value))));
+    }
+  }
   for (size_t i = 0; i < count; ++i) {
     const double right = number_at(wanted, type.dtype, i);
     for (const auto& run : moved) {
@@ -292,7 +306,8 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
   }
   for (size_t i = 0; i < count; ++i) {
     const double right = number_at(wanted, type.dtype, i), found = number_at(got, type.dtype, i);
-    const double allowed = allowed_moves * furthest + always_allowed * std::fabs(right);
+    const double rounding = type.dtype == DType::f32 ? least : 0;
+    const double allowed = allowed_moves * furthest + always_allowed * std::fabs(right) + rounding;
     if (!differ(found, right, allowed)) continue;
     // At a pole, or where it overflows, the smallest move changes everything.
     const auto jumps = [&](const std::vector<Bytes>& run) {

@@ -46,7 +46,7 @@ class Referee {
   std::vector<Bytes> reference(const Node& node, bool moved, uint64_t key, ThreadPool& pool,
                                RngState rng);
   void compare(const Call& call, size_t number, size_t result, const Bytes& got,
-               const Bytes& wanted, std::span<const std::vector<Bytes>> moved) const;
+               const Bytes& wanted, std::span<const std::vector<Bytes>> moved);
   Bytes& kept(ValueId id) { return values_[static_cast<size_t>(id.index)]; }
 
   const Plan& plan_;

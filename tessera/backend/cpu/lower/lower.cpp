@@ -15,6 +15,7 @@
 #include "tessera/backend/cpu/lower/states.h"
 #include "tessera/backend/cpu/lower/write_plan.h"
 #include "tessera/backend/cpu/verify_plan.h"
+#include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
 
@@ -44,6 +45,22 @@ constexpr Rewrite rewrites[] = {
     {recompute_name, plainly<recompute_cheap_values>},
 };
 
+// Whether the graph trains on images of which no channel has many values in a step. A value within
+// a rounding of a ReLU's corner has a gradient or none; among few values, one of those is seen in
+// what the weights become, and the less is rounded, the rarer it is (docs/notes/winograd.md).
+bool trains_on_few_values(const Graph& graph) {
+  constexpr int64_t few = 4096;
+  bool trains = false;
+  for (const Node& node : graph.nodes()) {
+    const Kind kind = op(node).kind;
+    trains = trains || kind == Kind::update;
+    if (kind != Kind::contraction || node.operands.empty()) continue;
+    const Shape& shape = graph.type(node.operands[0]).shape;
+    if (shape.size() >= 4 && numel(shape) > few * shape[1]) return false;
+  }
+  return trains;
+}
+
 // The graph as this CPU likes it; the device-neutral one stays as it is.
 Graph rewritten(Graph graph, const LowerOptions& options) {
   if (options.keep_operators) return graph;
@@ -63,7 +80,9 @@ std::vector<std::string_view> rewrite_names() {
   return names;
 }
 
-Plan lower(const Graph& step, const LowerOptions& options) {
+Plan lower(const Graph& step, const LowerOptions& asked) {
+  LowerOptions options = asked;
+  options.precise = asked.precise || trains_on_few_values(step);
   const auto graph = std::make_shared<const Graph>(rewritten(step, options));
 
   // Views cost nothing from here on: they are geometries over blocks of memory.

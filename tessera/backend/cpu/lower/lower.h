@@ -14,7 +14,8 @@ namespace tessera::cpu {
 struct LowerOptions {
   std::vector<std::string> disabled = {};  // names of rewrites; other names are left to others
   bool keep_operators = false;             // no rewrites at all: each operator is a call of its own
-  bool precise = false;                    // no algorithm that is less exact than the plain one
+  bool precise = false;                    // no algorithm that is less exact than the plain one;
+                                           // small programs that train have none anyway
   bool autotune = false;                   // time kernels where several apply
   TunedKernels tuned = {};                 // what an earlier compilation chose so, to be repeated
 };

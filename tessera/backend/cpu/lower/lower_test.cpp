@@ -249,6 +249,37 @@ TEST(Lower, AnOuterProductIsUsedUpByItsUpdate) {
   expect_same(graph, 1);
 }
 
+// Among few values of a channel, one that falls on the other side of a ReLU is seen.
+TEST(Lower, TrainingOnFewValuesRoundsLittle) {
+  const auto kernel_of = [](int64_t images, bool trains) {
+    Graph graph;
+    Builder build(graph);
+    const std::vector<int64_t> one = {1, 1};
+    const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {images, 64, 32, 32}});
+    const ValueId w = graph.add_state(StateKind::parameter, "w", {DType::f32, {64, 64, 3, 3}});
+    const Attrs window = {{"stride", one}, {"padding", one}, {"dilation", one}};
+    graph.add_output("y", build.add("conv", {x, w}, window));
+    if (trains) {
+      std::vector<ValueId> operands = {
+          w, w, graph.add_state(StateKind::optimizer, "step", {DType::f32, {}}),
+          graph.add_state(StateKind::optimizer, "velocity", {DType::f32, {64, 64, 3, 3}})};
+      for (const char* name : {"learning_rate", "momentum", "dampening", "weight_decay"})
+        operands.push_back(graph.add_input(InputKind::hyperparameter, name, {DType::f32, {2}}));
+      build.set_place({}, Phase::update);
+      const auto results = build.add_all("sgd", operands);
+      for (size_t i = 0; i < 3; ++i) graph.states()[i].after_update = results[i];
+    }
+    const Plan plan = lower(graph);
+    const auto conv = std::find_if(plan.calls.begin(), plan.calls.end(),
+                                   [](const Call& call) { return call.op == "conv"; });
+    return conv->kernel;
+  };
+  const std::string fastest = kernel_of(8, true);
+  if (fastest != "winograd_4") GTEST_SKIP() << "no Winograd convolutions here";
+  EXPECT_EQ(kernel_of(2, true), "winograd_2");
+  EXPECT_EQ(kernel_of(2, false), "winograd_4");
+}
+
 // A softmax and its loss: one call each way, the gradient in the place of the scores.
 TEST(Lower, ALossIsOneCallEachWay) {
   Program p;
