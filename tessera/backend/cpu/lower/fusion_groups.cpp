@@ -112,6 +112,9 @@ void FusionGroups::add_to_fellow_reader(NodeId sum) {
   for (const NodeId reader : node_readers(member(sum).reads[0])) {
     const size_t there = group_of(reader);
     if (there == here || groups_[there].folded != groups_[here].folded) continue;
+    // A sum is only known when its group has ended.
+    const auto makers = producers(there);
+    if (std::find(makers.begin(), makers.end(), here) != makers.end()) continue;
     if (may_merge(there, here)) return merge(there, here);
   }
 }

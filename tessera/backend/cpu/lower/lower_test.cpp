@@ -180,6 +180,17 @@ TEST(Lower, ElementwiseChainsUseOneBuffer) {
   expect_same(p.graph);
 }
 
+// x + sum(x), of which there is a sum too: the two sums are no single pass.
+TEST(Lower, ASumIsKnownWhenItsPassHasEnded) {
+  Program p;
+  const Attrs all = {{"dim", std::vector<int64_t>{}}, {"keepdim", false}};
+  const ValueId x = p.build.add("neg", {p.x});
+  const ValueId shifted = p.build.add("add", {x, p.build.add("sum", {x}, all)});
+  p.graph.add_output("shifted", shifted);
+  p.graph.add_output("sum", p.build.add("sum", {shifted}, all));
+  EXPECT_NO_THROW(lower(p.graph));
+}
+
 TEST(Lower, LiveOperandsAreNotOverwritten) {
   Program p;
   const ValueId y = p.build.add("neg", {p.x});
