@@ -55,6 +55,12 @@ Bytes dense_copy(std::byte* data, DType dtype, const Geometry& geometry, ThreadP
   return out;
 }
 
+bool can_be_broadcast(const Shape& shape, const Shape& shown) {
+  if (shape.size() > shown.size()) return false;
+  return std::equal(shape.rbegin(), shape.rend(), shown.rbegin(),
+                    [](int64_t own, int64_t wide) { return own == 1 || own == wide; });
+}
+
 // A dense value of `shape`, broadcast to `shown`.
 Bytes broadcast(const Bytes& value, DType dtype, const Shape& shape, const Shape& shown,
                 ThreadPool& pool) {
@@ -217,8 +223,10 @@ void Referee::before(size_t number, std::span<const TensorView> operands,
     const Bytes seen = dense_copy(operands[i].data, place.dtype, in_logical_order(place), pool);
     const Shape shown = shown_shape(place, shape);
     const Bytes& written = value(place.value, pool);
-    const bool same = shown == shape ? seen == written
-                                     : seen == broadcast(written, place.dtype, shape, shown, pool);
+    const bool same = shown == shape
+                          ? seen == written
+                          : can_be_broadcast(shape, shown) &&
+                                seen == broadcast(written, place.dtype, shape, shown, pool);
     check(same, ErrorKind::runtime,
           "TESSERA_CHECK: {}: operand {} (%{}) is not what was written as that value",
           described(call, number), i, place.value.index);

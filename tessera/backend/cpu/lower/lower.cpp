@@ -54,7 +54,8 @@ bool trains_on_few_values(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const Kind kind = op(node).kind;
     trains = trains || kind == Kind::update;
-    if (kind != Kind::contraction || node.operands.empty()) continue;
+    const bool reads = !node.operands.empty() && node.operands[0].valid();
+    if (kind != Kind::contraction || !reads) continue;
     const Shape& shape = graph.type(node.operands[0]).shape;
     if (shape.size() >= 4 && numel(shape) > few * shape[1]) return false;
   }
