@@ -65,7 +65,7 @@ class AsynchronousDataAccessor:
         buffer_size = whole_number("buffer_size", buffer_size, 1, AssertionError)
         if rebatched_size is not None:
             rebatched_size = whole_number("rebatched_size", rebatched_size, wrong=AssertionError)
-            assert rebatched_size > 1, f"rebatched_size must be greater than 1, got {rebatched_size}"
+            assert rebatched_size > 1, f"rebatched_size is {rebatched_size}, not greater than 1"
         assert (
             rebatched_size is not None or loader is None or not loader._needs_rebatching
         ), "a DataLoader with drop_last=False can only be loaded asynchronously with rebatched_size"
