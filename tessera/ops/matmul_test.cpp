@@ -31,5 +31,16 @@ TEST(Matmul, SaysWhatDoesNotFit) {
   EXPECT_THROW(OpRun("matmul", {floats({2}, {1, 2}), b}), Error);
 }
 
+TEST(Trilinear, SumsOnlyOverDimensionsThatThereAre) {
+  const std::vector<int64_t> none;
+  for (const int64_t dim : {int64_t{-1}, int64_t{2}, int64_t{2147483647}}) {
+    const Attrs attrs = {{"expand1", none},
+                         {"expand2", none},
+                         {"expand3", none},
+                         {"sumdim", std::vector<int64_t>{dim}}};
+    EXPECT_THROW(OpRun("trilinear", {a, a, a}, attrs), Error) << dim;
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -54,7 +54,14 @@ std::vector<TensorType> infer_trilinear(const OpView& op) {
         "trilinear: the types {}, {} and {} differ", name_of(dtype), name_of(op.type(1).dtype),
         name_of(op.type(2).dtype));
   check(dtype != DType::boolean, ErrorKind::type, "trilinear: cannot multiply bools; cast them");
-  return {{dtype, without(trilinear_space(op), op.attrs().integers("sumdim"))}};
+  const Shape space = trilinear_space(op);
+  for (const char* name : {"expand1", "expand2", "expand3", "sumdim"}) {
+    for (const int64_t dim : op.attrs().integers(name)) {
+      check(dim >= 0 && dim < static_cast<int64_t>(space.size()), ErrorKind::value,
+            "trilinear: {} has dimension {}, there are {}", name, dim, space.size());
+    }
+  }
+  return {{dtype, without(space, op.attrs().integers("sumdim"))}};
 }
 
 Cost cost_of_trilinear(const OpView& op, std::span<const TensorType>) {
