@@ -231,7 +231,7 @@ class PlanVerifier {
   void check_elements(const Place& read, const Shape& shape, const Place& written,
                       const ViewPath& path) {
     const Shape shown = shown_shape(read, shape);
-    const Shape& base = graph_.type(written.value).shape;
+    const Shape base = shown_shape(written, graph_.type(written.value).shape);
     const int64_t read_at = plan_.buffer(read.buffer).offset,
                   written_at = plan_.buffer(written.buffer).offset;
     const auto size = static_cast<int64_t>(size_of(read.dtype));
@@ -251,8 +251,12 @@ class PlanVerifier {
     const TensorType& type = graph_.type(place.value);
     const Space space = plan_.buffer(place.buffer).space;
     expect(space != Space::data && space != Space::hyperparameter, "writes into an input");
-    expect(fits(place.layout, type.shape) &&
-               place.geometry.shape == physical_shape(place.layout, type.shape) &&
+    // A copy for an element-wise call may have more dimensions of size one in front.
+    const Shape shown = shown_shape(place, type.shape);
+    const bool whole = shown.size() >= type.shape.size() && numel(shown) == numel(type.shape) &&
+                       std::equal(type.shape.rbegin(), type.shape.rend(), shown.rbegin());
+    expect(whole && fits(place.layout, shown) &&
+               place.geometry.shape == physical_shape(place.layout, shown) &&
                same_elements(place.geometry, dense(place.geometry.shape)),
            "does not write every element of %{}", place.value.index);
   }

@@ -136,6 +136,19 @@ TEST(Layouts, AStateMayTakeAnyViewOfAConvolution) {
   }
 }
 
+// As many elements as the images, with fewer dimensions: one image of one column.
+TEST(Layouts, AnOperandMayHaveFewerDimensionsThanTheImages) {
+  Net net;
+  const ValueId image = net.build.view(net.y, {1, 16, 8, 1}, {1024, 64, 8, 1});
+  const ValueId w = net.graph.add_input(InputKind::data, "v", {DType::f32, {16, 16, 1, 1}});
+  const std::vector<int64_t> one = {1, 1}, none = {0, 0};
+  const ValueId y =
+      net.build.add("conv", {image, w}, {{"stride", one}, {"padding", none}, {"dilation", one}});
+  const ValueId p = net.graph.add_input(InputKind::data, "p", {DType::f32, {16, 8, 1}});
+  net.graph.add_output("y", net.build.add("mul", {y, p}));
+  expect_right(net.graph);
+}
+
 // A state that convolutions read lies in their layout, whatever it takes.
 TEST(Layouts, FiltersMayBeReplacedByAnything) {
   for (const bool turned : {false, true}) {
