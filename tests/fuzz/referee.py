@@ -48,6 +48,13 @@ DOUBTFUL = re.compile(r"aten::native_(batch|group|layer)_norm")
 CANCELLING = re.compile(r"aten::(native_\w+_norm_backward|_(log_)?softmax|var|std|norm|linalg_vec)")
 
 
+# These add up what may be much larger than the sum: it is rounded by parts of its neighbours' size.
+SUMMING = re.compile(
+    r"aten::(\w*convolution\w*|(add|badd)?b?mm|mv|dot|addmv|sum|mean|cumsum|\w*avg_pool\w*|_?cdist\w*"
+    r"|index_add|scatter_add|\w*_backward)$"
+)
+
+
 SQUARE_FITS = 1e19  # what is larger has no square, and thus no variance, in float32
 
 
@@ -81,7 +88,7 @@ class Moved(Careful):
             return result
         for t in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(t, torch.Tensor) and t.dtype == torch.float64:
-                self.move(t)
+                self.move(t, together=SUMMING.match(schema.name))
         return result
 
     def shift(self, results, call, function, types, args, kwargs):
@@ -101,10 +108,15 @@ class Moved(Careful):
         self.move(a)
         return a
 
-    def move(self, t):
+    def move(self, t, together=False):
+        """Each element by a part of itself, or all by parts of the largest."""
         noise = torch.rand(t.shape, dtype=t.dtype, generator=self.generator)
+        noise = noise.sub_(0.5).mul_(2 * self.amount)
         with torch.no_grad():
-            t.mul_(noise.sub_(0.5).mul_(2 * self.amount).add_(1))
+            if together and t.numel():
+                t.add_(noise * t.abs().max())
+            else:
+                t.mul_(noise.add_(1))
             t.copy_(t.float())  # what is too large or too small for a float32 is so here
 
 
