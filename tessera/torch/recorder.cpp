@@ -699,6 +699,14 @@ bool Recorder::makes_batch_mean(const at::Tensor& dividend, const at::Scalar& di
          divisor.toDouble() == static_cast<double>(*newest.batch);
 }
 
+ValueId Recorder::written_value(const at::Tensor& tensor) {
+  return versions_.untouched(tensor) ? ValueId{} : read(own_window(tensor));
+}
+
+void Recorder::borrow(const NamedTensor& weight) {
+  if (!find_named(weight.tensor)) borrowed_.push_back(weight);
+}
+
 void Recorder::finish_states() {
   for (const auto& [named, kind] : named_) {
     if (versions_.untouched(named.tensor)) continue;

@@ -78,6 +78,16 @@ class Recorder {
   void expect_batch_mean(int64_t batch) { losses_.back().batch = batch; }
   bool makes_batch_mean(const at::Tensor& dividend, const at::Scalar& divisor) const;
   const std::vector<Loss>& losses() const { return losses_; }
+  // Those after the first `count` were no losses of this model.
+  void keep_losses(size_t count) { losses_.resize(count); }
+
+  // What forward has written over the content that the tensor had before; invalid where nothing.
+  ValueId written_value(const at::Tensor& tensor);
+
+  // A weight of another model, whose values of this moment are constants of the program; nothing
+  // happens where it is this model's own, too.
+  void borrow(const NamedTensor& weight);
+  const std::vector<NamedTensor>& borrowed() const { return borrowed_; }
 
   void begin_backward() { provenance_.begin_backward(); }
 
@@ -129,6 +139,7 @@ class Recorder {
   StorageVersions versions_;
   Unsupported unsupported_;
   std::vector<BoundState> bound_states_;
+  std::vector<NamedTensor> borrowed_;
   std::vector<Loss> losses_;
   std::optional<Error> refusal_;
 };
