@@ -256,6 +256,10 @@ Capture capture(const CaptureRequest& request) {
   }
   result.outputs = add_outputs(recorder, outputs);
   result.changed_inputs = add_changed_inputs(recorder, inputs);
+  for (const ValueId value : recorder.kept()) {
+    Graph& graph = recorder.graph();
+    graph.add_output(fmt::format("Check___{}", graph.outputs().size()), value);
+  }
   if (request.training) add_gradients(recorder, request.parameters);
   recorder.finish_states();
   recorder.seal();

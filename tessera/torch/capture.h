@@ -2,9 +2,9 @@
 // computing anything. Works for LibTorch and Python modules alike: both call ATen.
 //
 // The graph's data inputs are the example inputs in order. Its outputs are "0", "1", ... for what
-// forward returned, "Input___<i>" for inputs that forward changed in place, and
-// "Gradient___<parameter>" for every parameter the loss depends on. Its states are the parameters
-// and buffers it uses.
+// forward returned, "Input___<i>" for inputs that forward changed in place, "Check___<i>" for what
+// must be computed because it may fail, and "Gradient___<parameter>" for every parameter the loss
+// depends on. Its states are the parameters and buffers it uses.
 //
 // Afterwards, and when forward throws, the module is as before bit for bit: parameters, buffers,
 // .grad, and PyTorch's random state.
@@ -28,7 +28,7 @@ using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tens
 struct CaptureRequest {
   std::vector<NamedTensor> parameters;
   std::vector<NamedTensor> buffers;
-  std::vector<NamedTensor> example_inputs;  // one micro-batch; only types and shapes matter
+  std::vector<NamedTensor> example_inputs;  // one micro-batch; see example_values.h
   Forward forward;
   bool training = false;
   FrontEnd front_end;                // one that cannot locate: asks the C++ stack,

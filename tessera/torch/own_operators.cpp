@@ -30,6 +30,7 @@ constexpr const char* schemas[] = {
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
     "int blank, bool zero_infinity) -> Tensor",
     "require(Tensor self, float? low, float? high, str too_low, str too_high) -> Tensor",
+    "unique(Tensor self, int count) -> (Tensor values, Tensor inverse, Tensor counts)",
     "ctc_loss_backward(Tensor grad_loss, Tensor log_probs, Tensor targets, Tensor input_lengths, "
     "Tensor target_lengths, int blank, bool zero_infinity) -> Tensor",
 };

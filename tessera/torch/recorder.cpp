@@ -13,6 +13,7 @@
 
 #include "tessera/ops/host_call.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/example_values.h"
 #include "tessera/torch/host_arguments.h"
 #include "tessera/torch/host_call.h"
 #include "tessera/torch/narrowing.h"
@@ -228,6 +229,7 @@ Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor>
 at::Tensor Recorder::add_input(const std::string& name, const at::Tensor& example) {
   const ErrorContext where("input '{}'", name);
   const ValueId value = graph_.add_input(InputKind::data, name, graph_type_of(example));
+  examples_.push_back(example);
   return fresh(dense(shape_of(example)), example.scalar_type(), value);
 }
 
@@ -311,6 +313,11 @@ ValueId Recorder::constant_value(const at::Tensor& whole) {
 }
 
 ValueId Recorder::read(const at::Tensor& tensor) { return versions_.read(tensor); }
+
+std::optional<at::Tensor> Recorder::example_of(const at::Tensor& tensor) {
+  if (unsupported_.is_stand_in(tensor)) return std::nullopt;
+  return example_value(graph_, read(tensor), examples_);
+}
 
 // Models keep switches in buffers (fake quantisation does) and decide by them what forward does.
 // Where they stand when the model is compiled is where they stay.

@@ -53,6 +53,14 @@ class Recorder {
   // The tensor's value, for outputs and gradients.
   ValueId read(const at::Tensor& tensor);
 
+  // The tensor's values for the example inputs, where they follow from nothing else.
+  std::optional<at::Tensor> example_of(const at::Tensor& tensor);
+
+  // The program computes the tensor also where nobody reads it: what its size says is only true
+  // where that does not fail.
+  void keep(const at::Tensor& tensor) { kept_.push_back(read(tensor)); }
+  const std::vector<ValueId>& kept() const { return kept_; }
+
   // True for a tensor whose values are there: a constant, not something the program computes.
   bool is_constant(const at::Tensor& tensor) const;
 
@@ -140,6 +148,8 @@ class Recorder {
   Unsupported unsupported_;
   std::vector<BoundState> bound_states_;
   std::vector<NamedTensor> borrowed_;
+  std::vector<at::Tensor> examples_;  // of the inputs
+  std::vector<ValueId> kept_;
   std::vector<Loss> losses_;
   std::optional<Error> refusal_;
 };
