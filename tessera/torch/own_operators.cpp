@@ -73,10 +73,11 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<std::optional<TensorType>> types;
   for (const CallOperand& operand : matched->operands) {
     operands.emplace_back(operand.tensor);
-    types.push_back(operand.tensor.defined() ? std::optional(type_of(operands.back().tensor))
+    types.push_back(operand.tensor.defined() ? std::optional(type_of(operand.tensor))
                                              : std::nullopt);
   }
-  for (const TensorType& type : infer(*matched->op, types, matched->attrs)) {
+  const std::vector<TensorType> result_types = infer(*matched->op, types, matched->attrs);
+  for (const TensorType& type : result_types) {
     results.emplace_back(at::empty(type.shape, scalar_type_of(type.dtype)));
   }
   std::vector<TensorView> inputs, outputs;
@@ -87,8 +88,9 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<at::Tensor> returned;
   for (size_t i = 0; i < results.size(); ++i) {
     const at::Tensor like = operand_in_place(*matched, i);
-    returned.push_back(like.defined() ? at::empty_like(like).copy_(results[i].tensor)
-                                      : results[i].tensor);
+    returned.push_back(like.defined()
+                           ? at::empty_like(like).copy_(results[i].tensor)
+                           : results[i].tensor.to(scalar_type_of(result_types[i].dtype)));
   }
   torch::jit::drop(*stack, call.count());
   for (at::Tensor& result : returned) stack->emplace_back(std::move(result));
