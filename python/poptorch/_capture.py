@@ -145,10 +145,22 @@ def _enter_autocast(autocast):
     return _AUTOCAST_ENTER(autocast)
 
 
+def _check_initialized(model):
+    """Forward would draw the first values of a lazy module: the program would in every call."""
+    for path, module in model.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+                raise poptorch_core.Error(
+                    f"'{path}.{name}' of a lazy module has neither size nor values yet; call the "
+                    "module itself once with a batch, which gives it both, before it is compiled"
+                )
+
+
 class _Registered:
     """Parameters and buffers as they are registered; forward must not register others."""
 
     def __init__(self, model):
+        _check_initialized(model)
         self._tables = [
             (f"{kind} {name}." if name else f"{kind} ", module, table, dict(table))
             for name, module in model.named_modules()

@@ -498,3 +498,29 @@ def test_an_executor_in_a_loader_worker_ends():
             assert torch.equal(batch, expected.expand(4, 3)), batch
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=120)
+
+
+# Weights that are not there yet
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("make", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_lazy_modules_must_have_been_called(make):
+    class Lazy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))
+
+        def forward(self, x):
+            return F.mse_loss(self.layers(x), torch.zeros(4, 3))
+
+    module = Lazy().eval()
+    executor = make(module)
+    with pytest.raises(poptorch.Error, match="'layers.0.weight' of a lazy module.*call the module"):
+        executor(X)
+    wanted = module(X).item()
+    assert executor(X).item() == pytest.approx(wanted, rel=1e-5)
+    before = module.layers[0].weight.detach().clone()
+    executor(X)
+    trained = make is poptorch.trainingModel
+    assert torch.equal(module.layers[0].weight, before) != trained
