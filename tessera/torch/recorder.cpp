@@ -328,6 +328,33 @@ bool Recorder::is_switch(const Named& named) {
   return named.kind == StateKind::buffer && small && flags;
 }
 
+void Recorder::note_switches(const std::vector<at::Tensor>& read) {
+  for (const at::Tensor& tensor : read) {
+    if (!tensor.has_storage() || !find_named(tensor)) continue;
+    switches_.try_emplace(tensor.storage().unsafeGetStorageImpl(), provenance_.origin());
+  }
+}
+
+bool Recorder::may_look_at(const at::Tensor& tensor) {
+  if (!is_constant(tensor)) return false;
+  note_switches({tensor});
+  return true;
+}
+
+// One that forward changes would stand elsewhere when the program runs again.
+void Recorder::check_switches() const {
+  for (const auto& [named, kind] : named_) {
+    const auto at = switches_.find(named.tensor.storage().unsafeGetStorageImpl());
+    if (at == switches_.end() || versions_.untouched(named.tensor)) continue;
+    fail(ErrorKind::user,
+         "forward looks at the value of buffer '{}' at {} and changes the buffer, as layers do "
+         "that set themselves up in their first call: a program would do the same in every call; "
+         "call the module itself once before it is compiled, or compute with the buffer by tensor "
+         "operators, in a type of more than one byte",
+         named.name, place(at->second));
+  }
+}
+
 bool Recorder::made_in_forward(const at::Tensor& tensor) const {
   return tensor.has_storage() && made_in_forward_.contains(tensor.storage().unsafeGetStorageImpl());
 }
@@ -368,11 +395,13 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
   }
+  const bool runs_now = !random && can_run_now(call);
+  if (runs_now && !constants_like.contains(call.overload())) note_switches(call.tensors());
   if (!makes_tensor(op)) {
     answer(call, stack);
     return;
   }
-  if (!random && can_run_now(call)) {
+  if (runs_now) {
     run_now(op, call, stack);
     return;
   }

@@ -64,14 +64,21 @@ class Recorder {
   // True for a tensor whose values are there: a constant, not something the program computes.
   bool is_constant(const at::Tensor& tensor) const;
 
+  // The same for somebody who looks at the values if so: what is done then is part of the program.
+  bool may_look_at(const at::Tensor& tensor);
+
   // True for a constant that forward made itself; other constants were there before.
   bool made_in_forward(const at::Tensor& tensor) const;
 
   // Which of the program's values the tensor holds now. Error for one that is no such value.
   int64_t value_number(const at::Tensor& tensor);
 
-  // Error that names all operators that no program can have, where forward used any.
-  void check_supported() const { unsupported_.check_none(); }
+  // Error that names all operators that no program can have, where forward used any; and for a
+  // buffer that forward decided by and changed.
+  void check_supported() const {
+    unsupported_.check_none();
+    check_switches();
+  }
 
   // Forward asked for a value that is only known when the program runs.
   [[noreturn]] void refuse_value(const std::string& asked_by);
@@ -134,6 +141,8 @@ class Recorder {
   };
   const Named* find_named(const at::Tensor& tensor) const;
   static bool is_switch(const Named& named);
+  void note_switches(const std::vector<at::Tensor>& read);
+  void check_switches() const;
   ValueId add_state(const Named& named);
 
   FrontEnd front_end_;
@@ -147,6 +156,7 @@ class Recorder {
   StorageVersions versions_;
   Unsupported unsupported_;
   std::vector<BoundState> bound_states_;
+  std::unordered_map<const c10::StorageImpl*, Origin> switches_;  // that were read, and where
   std::vector<NamedTensor> borrowed_;
   std::vector<at::Tensor> examples_;  // of the inputs
   std::vector<ValueId> kept_;

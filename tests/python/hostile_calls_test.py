@@ -524,3 +524,50 @@ def test_lazy_modules_must_have_been_called(make):
     executor(X)
     trained = make is poptorch.trainingModel
     assert torch.equal(module.layers[0].weight, before) != trained
+
+
+# Buffers that forward decides by
+
+
+class SetsItselfUp(nn.Module):
+    """Scales by what it saw in its first call."""
+
+    def __init__(self, ask):
+        super().__init__()
+        self.register_buffer("done", torch.tensor(False))
+        self.register_buffer("scale", torch.ones(3))
+        self._ask = ask
+
+    def forward(self, x):
+        if not self._ask(self.done):
+            self.scale.copy_(1 / x.abs().mean(0))
+            self.done.fill_(True)
+        return x * self.scale
+
+
+@pytest.mark.parametrize("ask", [bool, lambda b: b.item(), lambda b: b.tolist(), torch.any])
+def test_a_layer_that_sets_itself_up_must_have_been_called(ask):
+    module = SetsItselfUp(ask)
+    executor = poptorch.inferenceModel(module)
+    with pytest.raises(poptorch.Error, match="value of buffer 'done' at .*call the module itself"):
+        executor(X)
+    assert not module.done
+    module(X)
+    torch.testing.assert_close(executor(2 * X), module(2 * X))
+
+
+def test_a_flag_that_forward_only_computes_with_may_change():
+    class Alternates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("flag", torch.tensor(False))
+
+        def forward(self, x):
+            y = torch.where(self.flag, x, -x) + torch.zeros_like(self.flag)
+            self.flag.logical_not_()
+            return y
+
+    module = Alternates()
+    executor = poptorch.inferenceModel(copy.deepcopy(module))
+    for _ in range(4):
+        torch.testing.assert_close(executor(X), module(X))
