@@ -145,10 +145,22 @@ def _enter_autocast(autocast):
     return _AUTOCAST_ENTER(autocast)
 
 
+def _check_initialized(model):
+    """Forward would draw the first values of a lazy module: the program would in every call."""
+    for path, module in model.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+                raise poptorch_core.Error(
+                    f"'{path}.{name}' of a lazy module has neither size nor values yet; call the "
+                    "module itself once with a batch, which gives it both, before it is compiled"
+                )
+
+
 class _Registered:
     """Parameters and buffers as they are registered; forward must not register others."""
 
     def __init__(self, model):
+        _check_initialized(model)
         self._tables = [
             (f"{kind} {name}." if name else f"{kind} ", module, table, dict(table))
             for name, module in model.named_modules()
@@ -216,11 +228,23 @@ class _Registered:
 
 
 @contextlib.contextmanager
+def keeping_registered(model: torch.nn.Module):
+    """Leave the tensors of `model` in their places, and say so where one forward moved them."""
+    registered = _Registered(model)
+    changed = None
+    try:
+        yield
+        registered.warn_of_attributes()
+    finally:
+        changed = registered.restore()
+    if changed:
+        raise poptorch_core.Error(changed)
+
+
+@contextlib.contextmanager
 def capturing(model: torch.nn.Module):
     """Report module paths of `model` to the capture and guard values, for one forward."""
     names = {id(module): name for name, module in model.named_modules()}
-    registered = _Registered(model)
-    changed = None
 
     def enter(module, _):
         if not poptorch_core.is_capturing():
@@ -247,9 +271,8 @@ def capturing(model: torch.nn.Module):
     checks_arguments = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:
-        with static_forms():
+        with static_forms(), keeping_registered(model):
             yield
-        registered.warn_of_attributes()
     finally:
         for name, method in _ORIGINAL.items():
             if name in _INHERITED:
@@ -263,6 +286,3 @@ def capturing(model: torch.nn.Module):
         for handle in handles:
             handle.remove()
         poptorch_core.clear_modules()
-        changed = registered.restore()
-    if changed:
-        raise poptorch_core.Error(changed)

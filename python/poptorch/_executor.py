@@ -11,7 +11,7 @@ import torch
 from . import _process, _structure, _wrapping, optim, poptorch_core
 from ._annotations import blocks_of_forward
 from ._arguments import Bound, Signature, difference, in_order_of
-from ._capture import capturing
+from ._capture import capturing, keeping_registered
 from ._inspection import Inspection
 from ._logging import logger
 from ._module_repr import module_repr
@@ -57,6 +57,7 @@ class PoplarExecutor(Inspection):
         self._inputs: Optional[Bound] = None  # of the call that was compiled for,
         self._compiled_for: Optional[Bound] = None  # and what others are compared with
         self._output_structure: Any = None
+        self._modes: Dict[str, bool] = {}  # of the modules when they were compiled
         # Calls with nothing but tensors skip what others need; see __call__.
         self._tensors_only = False
         self._returns_tuple = False
@@ -82,18 +83,49 @@ class PoplarExecutor(Inspection):
         _process.open_executors.add(self)
 
     def _forward(self, tensors):
-        args, kwargs = self._inputs.rebuild(tensors)
-        with values_of_a_replica(self._groupings, self._traced), capturing(self._traced):
-            with blocks_of_forward() as blocks:
-                result = self._traced(*args, **kwargs)
-        stages = self._options._execution_strategy._pipeline_stages(blocks)
-        poptorch_core.check_pipeline(self._options._core, stages, self._training)
-        outputs: List[torch.Tensor] = []
-        self._output_structure = _structure.flatten(result, outputs)
-        _check_outputs(self._output_structure, outputs)
+        self._modes = self._modes_of_modules()
+        with capturing(self._traced):
+            self._output_structure, outputs = self._run_module(self._inputs, tensors)
         self._returns_tuple = _structure.is_tuple_of_tensors(self._output_structure)
         self._returns_tensor = _structure.is_tensor(self._output_structure)
         return outputs
+
+    def _run_module(self, bound: Bound, tensors):
+        """The structure and the tensors of what the module returns."""
+        args, kwargs = bound.rebuild(tensors)
+        with values_of_a_replica(self._groupings, self._traced), blocks_of_forward() as blocks:
+            result = self._traced(*args, **kwargs)
+        stages = self._options._execution_strategy._pipeline_stages(blocks)
+        poptorch_core.check_pipeline(self._options._core, stages, self._training)
+        outputs: List[torch.Tensor] = []
+        structure = _structure.flatten(result, outputs)
+        _check_outputs(structure, outputs)
+        return structure, outputs
+
+    def _modes_of_modules(self):
+        return {name: module.training for name, module in self._traced.named_modules()}
+
+    def _run_inside(self, args, kwargs):
+        """A call while another model is captured: this one becomes a part of its program."""
+        bound = self._signature_of_forward().bind(args, kwargs, whole_batch=True)
+        if self._core.isCompiled():
+            self._core.weights_were_replaced()  # perhaps
+            if self._modes != self._modes_of_modules():
+                raise poptorch_core.Error(
+                    "a wrapped model that forward calls was compiled before some of its modules "
+                    "changed between eval() and train(); change them back, or call destroy() on "
+                    "the wrapped model"
+                )
+        structure = None
+
+        def forward(tensors):
+            nonlocal structure
+            with keeping_registered(self._traced):
+                structure, outputs = self._run_module(bound, tensors)
+            return outputs
+
+        results = self._core.run_inside(list(zip(bound.names, bound.tensors)), forward)
+        return _structure.rebuild(structure, iter(results))
 
     def _signature_of_forward(self) -> Signature:
         forward = self._traced.forward
@@ -154,7 +186,12 @@ class PoplarExecutor(Inspection):
         self._weight_tables = _wrapping.tables_of(self._traced)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run all micro-batches in the arguments; return what forward returns."""
+        """Run all micro-batches in the arguments; return what forward returns.
+
+        In the forward of another model, an inference executor becomes a part of its program.
+        """
+        if poptorch_core.is_capturing():
+            return self._run_inside(args, kwargs)
         if self._watch is not None:
             self._watch.look()
         results = None

@@ -49,6 +49,50 @@ def _bincount(
     return bins.scatter_add(0, known.long(), counted)
 
 
+def _full(size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
+    """With a tensor without dimensions for a number, of which PyTorch reads the value."""
+    original = _ORIGINALS[(torch, "full")]
+    is_known = not isinstance(fill_value, torch.Tensor) or poptorch_core.has_value(fill_value)
+    if is_known or fill_value.dim() or fill_value.requires_grad or fill_value.is_complex():
+        return original(size, fill_value, **kwargs)
+    if kwargs.get("dtype") is None and kwargs.get("out") is None:
+        alike = False if fill_value.dtype is torch.bool else 0
+        kwargs["dtype"] = original((), 0.0 if fill_value.is_floating_point() else alike).dtype
+    with torch.no_grad():
+        return original(size, 0, **kwargs).copy_(fill_value)
+
+
+class _Places:
+    """Where a condition holds: how many places that are, only values say.
+
+    Programs that ask for them and do not use them are no worse for it; every use is refused.
+    """
+
+    __slots__ = ("condition",)
+
+    def __init__(self, condition: torch.Tensor):
+        object.__setattr__(self, "condition", condition)
+
+    def __getattribute__(self, name: str) -> Any:
+        _ORIGINALS[(torch, "where")](object.__getattribute__(self, "condition"))  # is refused
+        raise poptorch_core.Error("the places where a condition held were used after forward")
+
+
+def _refuse_places(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self.shape
+
+
+for _name in {*vars(torch.Tensor), *vars(torch._C._TensorBase)}.difference(vars(_Places)):
+    if _name.startswith("__") and _name not in ("__dict__", "__weakref__", "__new__", "__hash__"):
+        setattr(_Places, _name, _refuse_places)
+
+
+def _where(condition: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if args or kwargs or poptorch_core.has_value(condition):
+        return _ORIGINALS[(torch, "where")](condition, *args, **kwargs)
+    return tuple(_Places(condition) for _ in range(max(condition.dim(), 1)))
+
+
 def gaussian_nll_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -117,6 +161,8 @@ _FORMS: Dict[Tuple[Any, str], Callable[..., Any]] = {
     (torch, "max_pool1d"): _max_pool1d,
     (torch, "bincount"): _bincount,
     (torch.Tensor, "bincount"): _bincount,
+    (torch, "full"): _full,
+    (torch, "where"): _where,
     (torch.nn.AdaptiveLogSoftmaxWithLoss, "forward"): _adaptive_log_softmax,
     (torch.nn.AdaptiveLogSoftmaxWithLoss, "predict"): _most_likely,
     (_BatchNorm, "forward"): _batch_norm,

@@ -139,13 +139,6 @@ std::vector<NamedTensor> Executor::micro_batch(const std::vector<NamedTensor>& i
   return batch;
 }
 
-void Executor::check_callable() {
-  check(
-      !is_capturing(),
-      "a wrapped model was called while forward, or a hook, of a wrapped model is captured for its "
-      "program; call the module itself there, for example executor.model(...)");
-}
-
 void Executor::compile(const std::vector<NamedTensor>& inputs) {
   check_callable();
   const std::lock_guard lock(mutex_);
@@ -181,7 +174,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   request.parameters = model_.parameters();
   request.buffers = model_.buffers();
   request.example_inputs = micro_batch(inputs);
-  request.forward = model_.forward;
+  request.forward = noted(model_.forward);
   request.training = purpose_ == Purpose::training;
   request.front_end = model_.front_end;
   if (model_.modules) request.modules = model_.modules();
@@ -206,6 +199,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   progress(100);
 
   weights_ = ModuleWeights(captured.states, module_tensors(), purpose_ == Purpose::training);
+  borrowed_ = BorrowedWeights(captured.borrowed);
   look_again_ = false;
   outputs_ = std::move(captured.outputs);
   changed_inputs_ = std::move(captured.changed_inputs);
@@ -337,6 +331,7 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs,
     check_inputs(inputs);
     return have_weights();
   };
+  borrowed_.notice_changes();
   while (!prepare()) {
     // Two executors that train the same weights in two threads must not wait for each other.
     lock.unlock();
@@ -440,6 +435,7 @@ void Executor::destroy() {
   host_outdated_ = false;
   executable_.reset();
   weights_ = {};
+  borrowed_ = {};
   updated_.clear();
   loaded_numbers_.clear();
   outputs_.clear();

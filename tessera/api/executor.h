@@ -17,6 +17,7 @@
 
 #include "tessera/api/anchors.h"
 #include "tessera/api/attribute_tracker.h"
+#include "tessera/api/borrowed_weights.h"
 #include "tessera/api/host_weights.h"
 #include "tessera/api/input_stage.h"
 #include "tessera/api/module_weights.h"
@@ -35,8 +36,7 @@ struct ModelAccess {
   // As they are now; one with several names is listed under each of them.
   std::function<std::vector<NamedTensor>()> parameters;
   std::function<std::vector<NamedTensor>()> buffers;
-  // Runs forward on one micro-batch and returns its tensors, flattened.
-  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
+  Forward forward;
   FrontEnd front_end = {};
   std::function<std::vector<ModuleClass>()> modules = {};  // of a model written in C++
   std::function<void()> poll = {};  // throws where the user wants a running call to stop
@@ -65,6 +65,11 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   // The same for a compiled program, without names and with little around the step itself. Nothing
   // happens, and nothing is returned, where it was not compiled or for another number of inputs.
   std::optional<std::vector<at::Tensor>> run_again(c10::ArrayRef<at::Tensor> inputs);
+
+  // A call while another model is captured: `forward`, over this model's module, becomes a part of
+  // the other's program, with the weights that this model has now. Error for a training executor,
+  // for one in its own forward, and for options that another program cannot follow.
+  std::vector<at::Tensor> run_inside(const std::vector<NamedTensor>& inputs, Forward forward);
 
   // Error where a call would be part of a forward that is being captured.
   static void check_callable();
@@ -146,6 +151,9 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   void prepare_calls(const std::vector<NamedTensor>& inputs);
   std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs,
                                        std::unique_lock<std::recursive_mutex>& lock);
+  Forward noted(Forward forward);
+  void check_callable_inside() const;
+  void check_weights_sent();
   std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
   void add_update(Capture& capture);
   void check_same_parameters(const Optimizer& optimizer) const;
@@ -188,6 +196,8 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   std::vector<HostCall> host_calls_;
   ModuleWeights weights_;                 // the executable's first states
   std::atomic<bool> look_again_ = false;  // the module has other tensors
+  BorrowedWeights borrowed_;
+  bool in_forward_ = false;  // while it is captured, which is one at a time in a process
   std::vector<CapturedOutput> outputs_;
   std::vector<ChangedInput> changed_inputs_;
   std::vector<std::string> tensor_names_;

@@ -73,12 +73,20 @@ class Model {
   template <typename... Tensors>
   auto operator()(const Tensors&... inputs) {
     using Result = decltype(module_->forward(inputs...));
-    set_forward<Result, Tensors...>();
-    const auto results = executor_->run(named({inputs...}));
+    auto captured = captured_;
+    std::vector<at::Tensor> results;
+    if (is_capturing()) {  // another model, of whose program this call becomes a part
+      captured = std::make_shared<std::any>();
+      results =
+          executor_->run_inside(named({inputs...}), forward_into<Result, Tensors...>(captured));
+    } else {
+      set_forward<Result, Tensors...>();
+      results = executor_->run(named({inputs...}));
+    }
     if constexpr (!std::is_void_v<Result>) {
-      const auto* like = std::any_cast<Result>(captured_.get());
+      const auto* like = std::any_cast<Result>(captured.get());
       check(like, "the model was compiled for a forward that returns another type; call destroy()");
-      auto next = results.begin();
+      auto next = results.cbegin();
       return detail::Structure<Result>::rebuild(*like, next);
     }
   }
@@ -130,8 +138,6 @@ class Model {
   Executor& executor() { return *executor_; }
 
  private:
-  using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
-
   ModelAccess access() {
     return {
         .parameters = [m = module_] { return detail::named_tensors(m->named_parameters()); },
@@ -145,8 +151,13 @@ class Model {
   void set_forward() {
     static_assert((std::is_convertible_v<Tensors, at::Tensor> && ...),
                   "the inputs of a wrapped model are tensors");
-    if (isCompiled()) return;
-    *forward_ = [m = module_, captured = captured_](const std::vector<at::Tensor>& inputs) mutable {
+    if (!isCompiled()) *forward_ = forward_into<Result, Tensors...>(captured_);
+  }
+
+  // Leaves what forward returned in `captured`.
+  template <typename Result, typename... Tensors>
+  Forward forward_into(const std::shared_ptr<std::any>& captured) {
+    return [m = module_, captured](const std::vector<at::Tensor>& inputs) mutable {
       const auto call = [&m](const auto&... tensors) { return m->forward(tensors...); };
       constexpr std::index_sequence_for<Tensors...> indices;
       detail::TensorList outputs;

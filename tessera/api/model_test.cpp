@@ -50,6 +50,43 @@ TEST(Model, TrainsOneModuleAtATime) {
   second(x);
 }
 
+struct DistillationImpl : nn::Module {
+  nn::Linear student{3, 2};
+  Model<Net>* teacher;
+  explicit DistillationImpl(Model<Net>* model) : teacher(model) {
+    register_module("student", student);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return torch::mse_loss(student(x), std::get<0>((*teacher)(x)));
+  }
+};
+TORCH_MODULE(Distillation);
+
+TEST(Model, OfInferenceBecomesPartOfAnother) {
+  Net net;
+  const auto x = torch::randn({4, 3});
+  auto teacher = inferenceModel(net);
+  teacher(torch::randn({5, 3}));  // another shape
+  Distillation module(&teacher);
+  auto student = trainingModel(module, {}, optim::SGD(module->student->parameters(), {.lr = 0.1}));
+  nn::Linear eager(3, 2);
+  {
+    const at::NoGradGuard no_grad;
+    eager->weight.copy_(module->student->weight);
+    eager->bias.copy_(module->student->bias);
+  }
+  torch::optim::SGD optimizer(eager->parameters(), 0.1);
+  const at::Tensor wanted = std::get<0>(net->forward(x)).detach();
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor loss = torch::mse_loss(eager(x), wanted);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    EXPECT_TRUE(at::allclose(student(x), loss.detach()));
+  }
+  EXPECT_EQ(std::get<0>(teacher(torch::randn({5, 3}))).size(0), 5);  // its own program is as before
+}
+
 // spec: 1.1 trainingModel accepts executor, 1.1 inferenceModel accepts executor
 TEST(Model, MayStandForItsModule) {
   Net net;

@@ -26,7 +26,7 @@ void bind_capture(py::module_& module) {
   module.def("pop_module", &pop_module);
   module.def("clear_modules", &clear_modules);
   module.def(
-      "has_value", [](const at::Tensor& tensor) { return recorder().is_constant(tensor); },
+      "has_value", [](const at::Tensor& tensor) { return recorder().may_look_at(tensor); },
       "Whether a tensor's values are known while capturing: not those of the program.");
   module.def("made_in_forward",
              [](const at::Tensor& tensor) { return recorder().made_in_forward(tensor); });

@@ -52,15 +52,18 @@ void raise_pending_signal() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+Forward forward_of(const py::function& function) {
+  return [call = held(function)](const std::vector<at::Tensor>& inputs) {
+    const py::gil_scoped_acquire gil;
+    return (*call)(inputs).cast<std::vector<at::Tensor>>();
+  };
+}
+
 ModelAccess access_to(const py::function& parameters, const py::function& buffers,
                       const py::function& forward, const Options& options) {
   return {.parameters = list_of(parameters),
           .buffers = list_of(buffers),
-          .forward =
-              [call = held(forward)](const std::vector<at::Tensor>& inputs) {
-                const py::gil_scoped_acquire gil;
-                return (*call)(inputs).cast<std::vector<at::Tensor>>();
-              },
+          .forward = forward_of(forward),
           .front_end = {.locate =
                             [excludes = options.source_location_excludes()] {
                               return python_origin(excludes);
@@ -128,6 +131,12 @@ void bind_executor(py::module_& module) {
           "run",
           [](Executor& self, const PyNamed& inputs) { return self.run(named_tensors(inputs)); },
           Released())
+      .def("run_inside",
+           [](Executor& self, const PyNamed& inputs, const py::function& forward) {
+             Forward call = forward_of(forward);
+             const py::gil_scoped_release release;
+             return self.run_inside(named_tensors(inputs), std::move(call));
+           })
       .def("run_tensors", &run_tensors)
       .def(
           "compile",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tessera/base/scratch.h"
@@ -174,6 +175,50 @@ void find_places(const Insertion& insertion, const TensorView& out, ThreadPool& 
       out.as<int32_t>()[i] = static_cast<int32_t>(low);
     }
   });
+}
+
+void find_unique(const TensorView& x, const TensorView& values, const TensorView& inverse,
+                 const TensorView& counts, ThreadPool& pool) {
+  const ScratchVector<double> elements = as_doubles(x, pool);
+  // A NaN equals nothing: each gets a place of its own, after the numbers.
+  ScratchVector<double> numbers;
+  numbers.reserve(elements.size());
+  int64_t nans = 0;
+  for (const double element : elements) {
+    if (std::isnan(element)) {
+      ++nans;
+    } else if (numbers.empty() || numbers.back() != element) {
+      numbers.push_back(element);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  // Of the two zeros, the first.
+  const auto zero = std::lower_bound(numbers.begin(), numbers.end(), 0.0);
+  if (zero != numbers.end() && *zero == 0)
+    *zero = *std::find(elements.begin(), elements.end(), 0.0);
+  const auto found = static_cast<int64_t>(numbers.size());
+  check(found + nans == values.numel(),
+        "torch.unique: there are {} different values in this batch, but the program was compiled "
+        "with a batch that has {}, and their number is part of it; count a known number of classes "
+        "instead, with torch.bincount(x, minlength=n), or call destroy() and compile with a batch "
+        "that has all of them",
+        found + nans, values.numel());
+  dispatch<Types::all>(values.dtype, [&]<typename T>() {
+    T* out = values.as<T>();
+    std::transform(numbers.begin(), numbers.end(), out, [](double x) { return static_cast<T>(x); });
+    if constexpr (std::is_floating_point_v<T>) {
+      std::fill(out + found, out + found + nans, std::numeric_limits<T>::quiet_NaN());
+    }
+  });
+  std::fill_n(counts.as<int32_t>(), counts.numel(), 0);
+  int64_t next_nan = found;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    const auto at = std::lower_bound(numbers.begin(), numbers.end(), elements[i]);
+    const int64_t place = std::isnan(elements[i]) ? next_nan++ : at - numbers.begin();
+    inverse.as<int32_t>()[i] = static_cast<int32_t>(place);
+    ++counts.as<int32_t>()[place];
+  }
 }
 
 void is_member(const TensorView& x, const TensorView& set, bool invert, const TensorView& out,

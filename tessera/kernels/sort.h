@@ -35,6 +35,12 @@ struct Insertion {
 };
 void find_places(const Insertion& insertion, const TensorView& out, ThreadPool& pool);
 
+// The different elements of x in order, of which each NaN is one; for every element of x its place
+// (i32) among them, and how often each occurs (i32). Error where there are not as many as `values`
+// has room for.
+void find_unique(const TensorView& x, const TensorView& values, const TensorView& inverse,
+                 const TensorView& counts, ThreadPool& pool);
+
 // Whether each element of x is among those of `set`; the opposite where `invert`.
 void is_member(const TensorView& x, const TensorView& set, bool invert, const TensorView& out,
                ThreadPool& pool);

@@ -52,6 +52,21 @@ void run_topk(const KernelCall& call) {
                 call.outputs[1], call.pool);
 }
 
+// ---- unique
+
+std::vector<TensorType> infer_unique(const OpView& op) {
+  const int64_t count = op.attrs().integer("count");
+  const int64_t elements = numel(op.shape(0));
+  check(count >= std::min<int64_t>(elements, 1) && count <= elements,
+        "unique: {} different values cannot be found among {} elements", count, elements);
+  return {{op.type(0).dtype, {count}}, {DType::i64, op.shape(0)}, {DType::i64, {count}}};
+}
+
+void run_unique(const KernelCall& call) {
+  kernels::find_unique(call.inputs[0], call.outputs[0], call.outputs[1], call.outputs[2],
+                       call.pool);
+}
+
 // ---- One element of each line
 
 Shape without_dim(Shape shape, int64_t dim, bool keep) {
@@ -227,6 +242,20 @@ std::vector<OpDef> make_rows() {
        .samples = {Sample{{reals({4, 9})}, {{"k", attr(3)}}},
                    Sample{{reals({5, 4, 3})},
                           {{"k", attr(2)}, {"dim", attr(0)}, {"largest", false}}}}},
+      {.name = "unique",
+       .operands = "self",
+       .results = "values, inverse, counts",
+       .doc = "The different elements in order, which of them each element is, and how often each "
+              "occurs; an error where there are not `count` of them.",
+       .kind = Kind::gather,
+       .attrs = {integer("count")},
+       .aten = {{"poptorch::unique", "self | count"}},
+       .infer = infer_unique,
+       .cost = cost_of_sort,
+       .cpu = run_unique,
+       .samples = {Sample{{booleans({4, 9})}, {{"count", attr(2)}}},
+                   Sample{{reals({})}, {{"count", attr(1)}}},
+                   Sample{{integers({7, 40}, {0, 3})}, {{"count", attr(3)}}}}},
       selection("median", "median.dim", "The lower median along a dimension; a NaN wins.",
                 run_selection<median_rank>),
       selection("nanmedian", "nanmedian.dim",

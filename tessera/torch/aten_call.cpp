@@ -189,7 +189,6 @@ std::optional<MatchedCall> match(const AtenCall& call) {
   const ParsedSpelling& spelling = parsed(*row.spelling);
   MatchedCall matched;
   matched.op = row.op;
-  matched.hidden_mutations = spelling.hidden_mutations;
   for (const std::string& name : spelling.operands) {
     const c10::IValue* value = call.find(name);
     TESSERA_INVARIANT(value, "{} has no argument '{}'", call.overload(), name);
@@ -211,6 +210,9 @@ std::optional<MatchedCall> match(const AtenCall& call) {
     if (!value->isNone()) matched.attrs.set(attribute.name, attribute_value(*value, type));
   }
   matched.attrs = completed(*row.op, std::move(matched.attrs));
+  // Norms and noise leave their arguments alone in evaluation.
+  const bool evaluates = matched.attrs.has("training") && !matched.attrs.flag("training");
+  if (!evaluates) matched.hidden_mutations = spelling.hidden_mutations;
   return matched;
 }
 

@@ -195,6 +195,18 @@ void add_gradients(Recorder& recorder, const std::vector<NamedTensor>& parameter
   }
 }
 
+// What a program would return for a tensor.
+at::Tensor result_of_part(const Recorder& recorder, const at::Tensor& tensor) {
+  at::Tensor result = tensor.detach();
+  if (!has_dtype(result.scalar_type())) return result.clone();
+  if (recorder.is_constant(result)) {
+    const NotRecorded quiet;
+    result = narrowed_values(result, "a result that is a constant");
+  }
+  return result.clone(at::MemoryFormat::Contiguous)
+      .to(scalar_type_of(narrowed(dtype_of(result.scalar_type()))));
+}
+
 FrontEnd front_end_of(const CaptureRequest& request) {
   if (request.front_end.locate) return request.front_end;
   return {.locate = CppLocator(request.modules), .guesses_modules = true};
@@ -244,12 +256,61 @@ Capture capture(const CaptureRequest& request) {
   }
   result.outputs = add_outputs(recorder, outputs);
   result.changed_inputs = add_changed_inputs(recorder, inputs);
+  for (const ValueId value : recorder.kept()) {
+    Graph& graph = recorder.graph();
+    graph.add_output(fmt::format("Check___{}", graph.outputs().size()), value);
+  }
   if (request.training) add_gradients(recorder, request.parameters);
   recorder.finish_states();
   recorder.seal();
   result.states = recorder.bound_states();
+  result.borrowed = recorder.borrowed();
   result.graph = std::move(recorder.graph());
   return result;
+}
+
+std::vector<at::Tensor> capture_inside(const CaptureRequest& request) {
+  TESSERA_INVARIANT(is_capturing() && current_recorder(), "nothing is being captured");
+  Recorder& recorder = *current_recorder();
+  const c10::InferenceMode differentiable(false);
+  const at::AutoGradMode with_gradients(true);  // as in capture()
+  std::vector<NamedTensor> weights;
+  for (const auto* named : {&request.parameters, &request.buffers}) {
+    for (const NamedTensor& weight : *named) {
+      if (weight.tensor.has_storage()) weights.push_back(weight);
+    }
+  }
+  std::vector<ValueId> before;
+  for (const NamedTensor& weight : weights) {
+    recorder.borrow(weight);
+    before.push_back(recorder.written_value(weight.tensor));
+  }
+  std::vector<at::Tensor> inputs;
+  for (const auto& [name, tensor] : request.example_inputs) {
+    inputs.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));
+  }
+  std::vector<uint32_t> versions;
+  for (const at::Tensor& input : inputs) versions.push_back(input._version());
+  const size_t losses = recorder.losses().size();
+  const std::vector<at::Tensor> outputs = request.forward(inputs);
+  recorder.keep_losses(losses);
+
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check(inputs[i]._version() == versions[i],
+          "a wrapped model that forward calls changes its input '{}' in place, which it cannot do "
+          "as a part of another model's program; let it change a clone()",
+          request.example_inputs[i].name);
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    check(recorder.written_value(weights[i].tensor) == before[i],
+          "a wrapped model that forward calls changes its '{}' (as a batch norm in training mode "
+          "does), which it cannot do as a part of another model's program; call eval() on its "
+          "module before it is wrapped, or call the module itself",
+          weights[i].name);
+  }
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& output : outputs) results.push_back(result_of_part(recorder, output));
+  return results;
 }
 
 }  // namespace tessera

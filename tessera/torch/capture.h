@@ -2,9 +2,9 @@
 // computing anything. Works for LibTorch and Python modules alike: both call ATen.
 //
 // The graph's data inputs are the example inputs in order. Its outputs are "0", "1", ... for what
-// forward returned, "Input___<i>" for inputs that forward changed in place, and
-// "Gradient___<parameter>" for every parameter the loss depends on. Its states are the parameters
-// and buffers it uses.
+// forward returned, "Input___<i>" for inputs that forward changed in place, "Check___<i>" for what
+// must be computed because it may fail, and "Gradient___<parameter>" for every parameter the loss
+// depends on. Its states are the parameters and buffers it uses.
 //
 // Afterwards, and when forward throws, the module is as before bit for bit: parameters, buffers,
 // .grad, and PyTorch's random state.
@@ -22,11 +22,14 @@
 
 namespace tessera {
 
+// Runs a module's forward on one micro-batch and returns its tensors, flattened.
+using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+
 struct CaptureRequest {
   std::vector<NamedTensor> parameters;
   std::vector<NamedTensor> buffers;
-  std::vector<NamedTensor> example_inputs;  // one micro-batch; only types and shapes matter
-  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)> forward;
+  std::vector<NamedTensor> example_inputs;  // one micro-batch; see example_values.h
+  Forward forward;
   bool training = false;
   FrontEnd front_end;                // one that cannot locate: asks the C++ stack,
   std::vector<ModuleClass> modules;  // in which these modules may be running
@@ -48,10 +51,17 @@ struct Capture {
   std::vector<BoundState> states;  // one for each of graph.states()
   std::vector<CapturedOutput> outputs;
   std::vector<ChangedInput> changed_inputs;
-  ValueId loss;  // of a training step
+  ValueId loss;                       // of a training step
+  std::vector<NamedTensor> borrowed;  // weights of models that forward called as below: constants
 };
 
 Capture capture(const CaptureRequest& request);
+
+// Runs another model's forward as a part of the capture that is at work on this thread. As when a
+// program runs it, it sees copies of its inputs, and its results are copies without a gradient, of
+// types that programs have; its losses are results like others. Its weights are constants, except
+// for those that the captured model has as well. Error where it changes an input or a weight.
+std::vector<at::Tensor> capture_inside(const CaptureRequest& request);
 
 // True while forward is being captured on this thread.
 bool is_capturing();

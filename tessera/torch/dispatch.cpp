@@ -156,6 +156,7 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("masked_scatter", &tessera::Instead<&forms::masked_scatter>::call);
   library.impl("masked_scatter_", &tessera::Instead<&forms::masked_scatter_>::call);
   library.impl("one_hot", &tessera::Instead<&forms::one_hot>::call);
+  library.impl("_unique2", &tessera::Instead<&forms::unique>::call);
   library.impl("_pack_padded_sequence", &tessera::Instead<&forms::pack_padded_sequence>::call);
   library.impl("_nested_tensor_from_mask_left_aligned",
                &forms::nested_tensor_from_mask_left_aligned);

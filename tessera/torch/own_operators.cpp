@@ -30,6 +30,7 @@ constexpr const char* schemas[] = {
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
     "int blank, bool zero_infinity) -> Tensor",
     "require(Tensor self, float? low, float? high, str too_low, str too_high) -> Tensor",
+    "unique(Tensor self, int count) -> (Tensor values, Tensor inverse, Tensor counts)",
     "ctc_loss_backward(Tensor grad_loss, Tensor log_probs, Tensor targets, Tensor input_lengths, "
     "Tensor target_lengths, int blank, bool zero_infinity) -> Tensor",
 };
@@ -72,10 +73,11 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<std::optional<TensorType>> types;
   for (const CallOperand& operand : matched->operands) {
     operands.emplace_back(operand.tensor);
-    types.push_back(operand.tensor.defined() ? std::optional(type_of(operands.back().tensor))
+    types.push_back(operand.tensor.defined() ? std::optional(type_of(operand.tensor))
                                              : std::nullopt);
   }
-  for (const TensorType& type : infer(*matched->op, types, matched->attrs)) {
+  const std::vector<TensorType> result_types = infer(*matched->op, types, matched->attrs);
+  for (const TensorType& type : result_types) {
     results.emplace_back(at::empty(type.shape, scalar_type_of(type.dtype)));
   }
   std::vector<TensorView> inputs, outputs;
@@ -86,8 +88,9 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<at::Tensor> returned;
   for (size_t i = 0; i < results.size(); ++i) {
     const at::Tensor like = operand_in_place(*matched, i);
-    returned.push_back(like.defined() ? at::empty_like(like).copy_(results[i].tensor)
-                                      : results[i].tensor);
+    returned.push_back(like.defined()
+                           ? at::empty_like(like).copy_(results[i].tensor)
+                           : results[i].tensor.to(scalar_type_of(result_types[i].dtype)));
   }
   torch::jit::drop(*stack, call.count());
   for (at::Tensor& result : returned) stack->emplace_back(std::move(result));

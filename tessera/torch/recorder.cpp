@@ -13,6 +13,7 @@
 
 #include "tessera/ops/host_call.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/example_values.h"
 #include "tessera/torch/host_arguments.h"
 #include "tessera/torch/host_call.h"
 #include "tessera/torch/narrowing.h"
@@ -228,6 +229,7 @@ Recorder::Recorder(std::vector<NamedTensor> parameters, std::vector<NamedTensor>
 at::Tensor Recorder::add_input(const std::string& name, const at::Tensor& example) {
   const ErrorContext where("input '{}'", name);
   const ValueId value = graph_.add_input(InputKind::data, name, graph_type_of(example));
+  examples_.push_back(example);
   return fresh(dense(shape_of(example)), example.scalar_type(), value);
 }
 
@@ -312,6 +314,11 @@ ValueId Recorder::constant_value(const at::Tensor& whole) {
 
 ValueId Recorder::read(const at::Tensor& tensor) { return versions_.read(tensor); }
 
+std::optional<at::Tensor> Recorder::example_of(const at::Tensor& tensor) {
+  if (unsupported_.is_stand_in(tensor)) return std::nullopt;
+  return example_value(graph_, read(tensor), examples_);
+}
+
 // Models keep switches in buffers (fake quantisation does) and decide by them what forward does.
 // Where they stand when the model is compiled is where they stay.
 bool Recorder::is_switch(const Named& named) {
@@ -319,6 +326,33 @@ bool Recorder::is_switch(const Named& named) {
   const bool small = tensor.numel() <= 8;
   const bool flags = tensor.scalar_type() == at::kByte || tensor.scalar_type() == at::kBool;
   return named.kind == StateKind::buffer && small && flags;
+}
+
+void Recorder::note_switches(const std::vector<at::Tensor>& read) {
+  for (const at::Tensor& tensor : read) {
+    if (!tensor.has_storage() || !find_named(tensor)) continue;
+    switches_.try_emplace(tensor.storage().unsafeGetStorageImpl(), provenance_.origin());
+  }
+}
+
+bool Recorder::may_look_at(const at::Tensor& tensor) {
+  if (!is_constant(tensor)) return false;
+  note_switches({tensor});
+  return true;
+}
+
+// One that forward changes would stand elsewhere when the program runs again.
+void Recorder::check_switches() const {
+  for (const auto& [named, kind] : named_) {
+    const auto at = switches_.find(named.tensor.storage().unsafeGetStorageImpl());
+    if (at == switches_.end() || versions_.untouched(named.tensor)) continue;
+    fail(ErrorKind::user,
+         "forward looks at the value of buffer '{}' at {} and changes the buffer, as layers do "
+         "that set themselves up in their first call: a program would do the same in every call; "
+         "call the module itself once before it is compiled, or compute with the buffer by tensor "
+         "operators, in a type of more than one byte",
+         named.name, place(at->second));
+  }
 }
 
 bool Recorder::made_in_forward(const at::Tensor& tensor) const {
@@ -361,11 +395,13 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
   }
+  const bool runs_now = !random && can_run_now(call);
+  if (runs_now && !constants_like.contains(call.overload())) note_switches(call.tensors());
   if (!makes_tensor(op)) {
     answer(call, stack);
     return;
   }
-  if (!random && can_run_now(call)) {
+  if (runs_now) {
     run_now(op, call, stack);
     return;
   }
@@ -697,6 +733,14 @@ bool Recorder::makes_batch_mean(const at::Tensor& dividend, const at::Scalar& di
   const Loss& newest = losses_.back();
   return newest.batch && newest.tensor.is_same(dividend) &&
          divisor.toDouble() == static_cast<double>(*newest.batch);
+}
+
+ValueId Recorder::written_value(const at::Tensor& tensor) {
+  return versions_.untouched(tensor) ? ValueId{} : read(own_window(tensor));
+}
+
+void Recorder::borrow(const NamedTensor& weight) {
+  if (!find_named(weight.tensor)) borrowed_.push_back(weight);
 }
 
 void Recorder::finish_states() {

@@ -53,8 +53,19 @@ class Recorder {
   // The tensor's value, for outputs and gradients.
   ValueId read(const at::Tensor& tensor);
 
+  // The tensor's values for the example inputs, where they follow from nothing else.
+  std::optional<at::Tensor> example_of(const at::Tensor& tensor);
+
+  // The program computes the tensor also where nobody reads it: what its size says is only true
+  // where that does not fail.
+  void keep(const at::Tensor& tensor) { kept_.push_back(read(tensor)); }
+  const std::vector<ValueId>& kept() const { return kept_; }
+
   // True for a tensor whose values are there: a constant, not something the program computes.
   bool is_constant(const at::Tensor& tensor) const;
+
+  // The same for somebody who looks at the values if so: what is done then is part of the program.
+  bool may_look_at(const at::Tensor& tensor);
 
   // True for a constant that forward made itself; other constants were there before.
   bool made_in_forward(const at::Tensor& tensor) const;
@@ -62,8 +73,12 @@ class Recorder {
   // Which of the program's values the tensor holds now. Error for one that is no such value.
   int64_t value_number(const at::Tensor& tensor);
 
-  // Error that names all operators that no program can have, where forward used any.
-  void check_supported() const { unsupported_.check_none(); }
+  // Error that names all operators that no program can have, where forward used any; and for a
+  // buffer that forward decided by and changed.
+  void check_supported() const {
+    unsupported_.check_none();
+    check_switches();
+  }
 
   // Forward asked for a value that is only known when the program runs.
   [[noreturn]] void refuse_value(const std::string& asked_by);
@@ -78,6 +93,16 @@ class Recorder {
   void expect_batch_mean(int64_t batch) { losses_.back().batch = batch; }
   bool makes_batch_mean(const at::Tensor& dividend, const at::Scalar& divisor) const;
   const std::vector<Loss>& losses() const { return losses_; }
+  // Those after the first `count` were no losses of this model.
+  void keep_losses(size_t count) { losses_.resize(count); }
+
+  // What forward has written over the content that the tensor had before; invalid where nothing.
+  ValueId written_value(const at::Tensor& tensor);
+
+  // A weight of another model, whose values of this moment are constants of the program; nothing
+  // happens where it is this model's own, too.
+  void borrow(const NamedTensor& weight);
+  const std::vector<NamedTensor>& borrowed() const { return borrowed_; }
 
   void begin_backward() { provenance_.begin_backward(); }
 
@@ -116,6 +141,8 @@ class Recorder {
   };
   const Named* find_named(const at::Tensor& tensor) const;
   static bool is_switch(const Named& named);
+  void note_switches(const std::vector<at::Tensor>& read);
+  void check_switches() const;
   ValueId add_state(const Named& named);
 
   FrontEnd front_end_;
@@ -129,6 +156,10 @@ class Recorder {
   StorageVersions versions_;
   Unsupported unsupported_;
   std::vector<BoundState> bound_states_;
+  std::unordered_map<const c10::StorageImpl*, Origin> switches_;  // that were read, and where
+  std::vector<NamedTensor> borrowed_;
+  std::vector<at::Tensor> examples_;  // of the inputs
+  std::vector<ValueId> kept_;
   std::vector<Loss> losses_;
   std::optional<Error> refusal_;
 };

@@ -237,6 +237,23 @@ at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
   return known.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& self, bool sorted,
+                                                      bool return_inverse, bool return_counts) {
+  Recorder* recorder = current_recorder();
+  std::optional<at::Tensor> example;
+  if (recorder && !recorder->is_constant(self)) example = recorder->example_of(self);
+  if (!example) return at::_unique2(self, sorted, return_inverse, return_counts);
+  int64_t count = 0;
+  {
+    const NotRecorded quiet;
+    count = std::get<0>(at::_unique2(*example)).numel();
+  }
+  const std::vector<at::Tensor> results = call_own("unique", {self, count});
+  if (count > 0) recorder->keep(results[2].narrow(0, 0, 1));
+  const at::Tensor nothing = at::empty({0}, self.options().dtype(at::kLong));
+  return {results[0], return_inverse ? results[1] : nothing, return_counts ? results[2] : nothing};
+}
+
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
 
 std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,

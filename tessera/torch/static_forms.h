@@ -39,6 +39,11 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
 // Needs the number of classes: the largest class is a value.
 at::Tensor one_hot(const at::Tensor& classes, int64_t count);
 
+// How many values there are is a size: it comes from the example batch, where it can, and a program
+// that finds another number is an error.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& self, bool sorted,
+                                                      bool return_inverse, bool return_counts);
+
 // Whether a mask's padding comes last is a value. "No" keeps PyTorch's encoder on its ordinary
 // path, which computes the same for everything that is not padding.
 bool nested_tensor_from_mask_left_aligned(const at::Tensor& self, const at::Tensor& mask);

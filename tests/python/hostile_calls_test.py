@@ -53,10 +53,8 @@ CALLED_INSIDE = "a wrapped model was called while forward.*call the module itsel
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("kind", ["inference", "training"])
-def test_an_executor_in_the_forward_of_another_is_refused(compiled, kind):
-    make = poptorch.inferenceModel if kind == "inference" else poptorch.trainingModel
-    teacher = make(Plain())
+def test_a_training_executor_in_the_forward_of_another_is_refused(compiled):
+    teacher = poptorch.trainingModel(Plain())
     if compiled:
         teacher(X)
     student = poptorch.trainingModel(Model(lambda self, x: self.fc(x) - teacher(x)[0]))
@@ -77,8 +75,8 @@ def test_an_executor_in_its_own_forward_is_refused():
         executor(X)
 
 
-def test_an_executor_in_a_hook_is_refused():
-    other = poptorch.inferenceModel(Plain())
+def test_a_training_executor_in_a_hook_is_refused():
+    other = poptorch.trainingModel(Plain())
     other(X)
     model = Plain()
     model.fc.register_forward_hook(lambda module, args, result: other(X)[0])
@@ -500,3 +498,76 @@ def test_an_executor_in_a_loader_worker_ends():
             assert torch.equal(batch, expected.expand(4, 3)), batch
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=120)
+
+
+# Weights that are not there yet
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("make", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_lazy_modules_must_have_been_called(make):
+    class Lazy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))
+
+        def forward(self, x):
+            return F.mse_loss(self.layers(x), torch.zeros(4, 3))
+
+    module = Lazy().eval()
+    executor = make(module)
+    with pytest.raises(poptorch.Error, match="'layers.0.weight' of a lazy module.*call the module"):
+        executor(X)
+    wanted = module(X).item()
+    assert executor(X).item() == pytest.approx(wanted, rel=1e-5)
+    before = module.layers[0].weight.detach().clone()
+    executor(X)
+    trained = make is poptorch.trainingModel
+    assert torch.equal(module.layers[0].weight, before) != trained
+
+
+# Buffers that forward decides by
+
+
+class SetsItselfUp(nn.Module):
+    """Scales by what it saw in its first call."""
+
+    def __init__(self, ask):
+        super().__init__()
+        self.register_buffer("done", torch.tensor(False))
+        self.register_buffer("scale", torch.ones(3))
+        self._ask = ask
+
+    def forward(self, x):
+        if not self._ask(self.done):
+            self.scale.copy_(1 / x.abs().mean(0))
+            self.done.fill_(True)
+        return x * self.scale
+
+
+@pytest.mark.parametrize("ask", [bool, lambda b: b.item(), lambda b: b.tolist(), torch.any])
+def test_a_layer_that_sets_itself_up_must_have_been_called(ask):
+    module = SetsItselfUp(ask)
+    executor = poptorch.inferenceModel(module)
+    with pytest.raises(poptorch.Error, match="value of buffer 'done' at .*call the module itself"):
+        executor(X)
+    assert not module.done
+    module(X)
+    torch.testing.assert_close(executor(2 * X), module(2 * X))
+
+
+def test_a_flag_that_forward_only_computes_with_may_change():
+    class Alternates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("flag", torch.tensor(False))
+
+        def forward(self, x):
+            y = torch.where(self.flag, x, -x) + torch.zeros_like(self.flag)
+            self.flag.logical_not_()
+            return y
+
+    module = Alternates()
+    executor = poptorch.inferenceModel(copy.deepcopy(module))
+    for _ in range(4):
+        torch.testing.assert_close(executor(X), module(X))

@@ -204,7 +204,8 @@ def test_one_hot_without_classes():
     [
         ("nonzero", torch.nonzero),
         ("masked_select", lambda x: x.masked_select(x > 0)),
-        ("_unique2", torch.unique),
+        ("_unique2", lambda x: torch.unique(torch.rand_like(x))),
+        ("unique_dim", lambda x: torch.unique(x, dim=0)),
     ],
 )
 def test_shapes_that_depend_on_values(name, function):

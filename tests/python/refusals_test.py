@@ -83,7 +83,11 @@ REFUSED = {
     "class below 0": (lambda x: F.one_hot(x - 2, 3), INTEGERS, "Class values must be non-negative"),
     "bins": (lambda x: torch.bincount(x, minlength=3), INTEGERS, "no bin for a value"),
     "bincount": (torch.bincount, INTEGERS, "Operations using aten::bincount are unsupported"),
-    "unique": (torch.unique, INTEGERS, "Operations using aten::_unique2 are unsupported because"),
+    "unique": (
+        lambda x: torch.unique(x + torch.rand(3)),
+        INTEGERS,
+        "Operations using aten::_unique2 are unsupported because",
+    ),
     "nonzero": (torch.nonzero, INTEGERS, "Operations using aten::nonzero are unsupported because"),
     "mask": (lambda x: x[x > 1], INTEGERS, "are unsupported because the output shape"),
     "source too short": (
