@@ -199,7 +199,7 @@ at::Tensor index_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& i
 
 at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
   if (!is_differentiated(value)) return self.masked_fill(mask, value);
-  return at::where(mask, value.to(self.scalar_type()), self);
+  return at::where(mask, value.to(self.scalar_type()), self).contiguous();
 }
 
 at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
@@ -218,7 +218,7 @@ at::Tensor masked_scatter(const at::Tensor& self, const at::Tensor& mask,
                "masked_scatter: expected self and source to have same number of elements as the "
                "mask has ones; source is too short");
   const at::Tensor values = source.flatten().index_select(0, place.clamp_min(0));
-  return at::where(both[1], values.view(both[1].sizes()), both[0]);
+  return at::where(both[1], values.view(both[1].sizes()), both[0]).contiguous();
 }
 
 at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
@@ -234,7 +234,9 @@ at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
   const at::Tensor known =
       required(classes, 0, static_cast<double>(count - 1), "Class values must be non-negative.",
                "Class values must be smaller than num_classes.");
-  return known.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
+  return known.unsqueeze(-1)
+      .eq(at::arange(count, classes.options()))
+      .to(at::kLong, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous);
 }
 
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
