@@ -25,7 +25,8 @@ void check_implemented(const AtenCall& call, const std::function<void()>& forget
     forget_error();
     const std::string_view what = error.what_without_backtrace();
     // Other words may be about the values, which were made up.
-    for (const char* types : {"not implemented for", "Found dtype", "without overflow"}) {
+    for (const char* types : {"not implemented for", "Found dtype", "without overflow",
+                              "expected scalar type", "Expected a long tensor"}) {
       check(what.find(types) == std::string_view::npos, "{}", what);
     }
   } catch (const std::exception&) {

@@ -230,7 +230,9 @@ at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
       count > 0,
       "OneHot num classes must be specified and must be constant. Pass num_classes to one_hot: the "
       "largest class is only known when the program runs");
-  check(!classes.is_floating_point(), "one_hot is only applicable to index tensor.");
+  check(classes.scalar_type() == at::kLong,
+        "one_hot is only applicable to index tensor, of type int64; this one is {}",
+        c10::toString(classes.scalar_type()));
   const at::Tensor known =
       required(classes, 0, static_cast<double>(count - 1), "Class values must be non-negative.",
                "Class values must be smaller than num_classes.");
@@ -260,6 +262,17 @@ std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
     steps.push_back(by_time[time].narrow(0, 0, counts[time]));
   }
   return {at::cat(steps), batch_sizes};
+}
+
+at::Tensor binary_cross_entropy_with_logits(const at::Tensor& self, const at::Tensor& target,
+                                            const c10::optional<at::Tensor>& weight,
+                                            const c10::optional<at::Tensor>& pos_weight,
+                                            int64_t reduction) {
+  c10::optional<at::Tensor> share = pos_weight;
+  if (share.has_value() && share->defined() && !share->is_floating_point()) {
+    share = (*share - 1).to(self.scalar_type()) + 1;  // PyTorch's difference, which may wrap
+  }
+  return at::binary_cross_entropy_with_logits(self, target, weight, share, reduction);
 }
 
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
