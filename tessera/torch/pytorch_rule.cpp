@@ -26,7 +26,8 @@ void check_implemented(const AtenCall& call, const std::function<void()>& forget
     const std::string_view what = error.what_without_backtrace();
     // Other words may be about the values, which were made up.
     for (const char* types : {"not implemented for", "Found dtype", "without overflow",
-                              "expected scalar type", "Expected a long tensor"}) {
+                              "expected scalar type", "Expected a long tensor", "can't be cast",
+                              "same scalar type", "same dtype", "dtype is wrong", "dtype of out"}) {
       check(what.find(types) == std::string_view::npos, "{}", what);
     }
   } catch (const std::exception&) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/own_operators.h"
 
@@ -222,6 +223,10 @@ at::Tensor masked_scatter(const at::Tensor& self, const at::Tensor& mask,
 }
 
 at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  check(self.is_contiguous(),
+        "masked_scatter_: PyTorch changes a tensor that does not lie row by row, here one of shape "
+        "{} and strides {}, in the order of its memory; use masked_scatter(), which goes by rows",
+        to_string(shape_of(self)), to_string(self.strides().vec()));
   return self.copy_(static_forms::masked_scatter(self, mask, source));
 }
 
