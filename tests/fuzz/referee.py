@@ -48,12 +48,17 @@ DOUBTFUL = re.compile(r"aten::native_(batch|group|layer)_norm")
 CANCELLING = re.compile(r"aten::(native_\w+_norm_backward|_(log_)?softmax|var|std|norm|linalg_vec)")
 
 
+SQUARE_FITS = 1e19  # what is larger has no square, and thus no variance, in float32
+
+
 class Careful(TorchDispatchMode):
     """Calls what cannot be trusted with any strides with contiguous tensors."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if DOUBTFUL.match(function._schema.name):
             args = [a.contiguous() if isinstance(a, torch.Tensor) else a for a in args]
+            if args[0].numel() and args[0].abs().max() > SQUARE_FITS:
+                raise OverflowError("a variance does not fit float32")
         return function(*args, **(kwargs or {}))
 
 
