@@ -103,8 +103,9 @@ Executor::~Executor() {
   }
   optimizer_.state().disconnect(*this, false);
   for (const ModuleWeight& weight : weights_) {
-    if (weight.record->newer_values == this) weight.record->newer_values = nullptr;
+    weight.record->forget_newer_values_of(access_);
   }
+  access_->close();
 }
 
 void Executor::check_compiled() const {

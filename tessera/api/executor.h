@@ -207,7 +207,9 @@ class Executor : private WeightHolder, private OptimizerStateHolder {
   RngState rng_;
   bool has_seed_ = false, has_rng_state_ = false;  // what the user may know of it
   bool has_run_ = false;                           // since it was compiled
-  std::atomic<bool> host_outdated_ = false;        // also read without the lock
+  const std::shared_ptr<HolderAccess> access_ =
+      std::make_shared<HolderAccess>(static_cast<WeightHolder&>(*this));
+  std::atomic<bool> host_outdated_ = false;  // also read without the lock
   double compilation_seconds_ = 0;
 };
 

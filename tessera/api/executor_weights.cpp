@@ -68,7 +68,7 @@ void Executor::read_weight(size_t index) {
   ModuleWeight& weight = weights_[index];
   const at::Tensor& host = weight.host;
   weight.record->version += 1;
-  if (weight.record->newer_values == this) weight.record->newer_values = nullptr;
+  weight.record->forget_newer_values_of(access_);
   if (!has_memory(host)) {
     log(LogLevel::warn, "the trained '{}' is not written to the module: its memory is gone",
         weight.name);
@@ -98,7 +98,7 @@ void Executor::copyWeightsToDevice() {
 void Executor::send_weight(size_t index) {
   ModuleWeight& weight = weights_[index];
   HostWeight& record = *weight.record;
-  if (WeightHolder* holder = record.newer_values; holder && holder != this) {
+  if (const auto holder = record.newer_values(); holder && holder != access_) {
     holder->write_weights_to_host();
   }
   check_memory(weight.name, weight.host);
@@ -108,7 +108,7 @@ void Executor::send_weight(size_t index) {
   session_->write_state(index, bytes_of(narrowed_values(weight.host, what)));
   weight.sent_version = record.version;
   weight.to_send = false;
-  if (record.newer_values == this) record.newer_values = nullptr;
+  record.forget_newer_values_of(access_);
 }
 
 void Executor::copyNamedBuffersToDevice() {
@@ -135,8 +135,8 @@ void Executor::copyNamedBuffersToDevice() {
 void Executor::bring_weights_to_host() const {
   for (const auto& named : module_tensors()) {
     if (!named.tensor.has_storage()) continue;
-    WeightHolder* holder = host_weight(named.tensor)->newer_values;
-    if (holder && holder != this) holder->write_weights_to_host();
+    const auto holder = host_weight(named.tensor)->newer_values();
+    if (holder && holder != access_) holder->write_weights_to_host();
   }
 }
 
@@ -159,9 +159,9 @@ bool Executor::have_weights() {
 bool Executor::fetch_newer_weights() {
   bool stale = false, replaced = false;
   for (const ModuleWeight& weight : weights_) {
-    WeightHolder* holder = weight.record->newer_values;
+    const auto holder = weight.record->newer_values();
     replaced = replaced || weight.to_send;
-    if (holder == this) continue;  // ours are the newest, whatever was written to the host
+    if (holder == access_) continue;  // ours are the newest, whatever was written to the host
     if (holder && !holder->try_write_weights_to_host()) return false;
     stale = stale || (!weight.to_send && weight.sent_version != weight.record->version);
   }
@@ -174,7 +174,7 @@ bool Executor::fetch_newer_weights() {
 
 void Executor::mark_host_outdated() {
   host_outdated_ = true;
-  for (const ModuleWeight& weight : weights_) weight.record->newer_values = this;
+  for (const ModuleWeight& weight : weights_) weight.record->set_newer_values(access_);
 }
 
 }  // namespace tessera

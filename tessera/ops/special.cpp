@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "tessera/kernels/scalar_math.h"
 #include "tessera/kernels/special_math.h"
@@ -101,29 +102,29 @@ T smaller_number(T a, T b) {
   return std::min(a, b);
 }
 
-// PyTorch leaves shifts by more than the width to the processor; all bits are then gone.
-template <typename T>
-T shifted_left(T a, T by) {
-  constexpr int width = 8 * sizeof(T);
-  if (by < 0 || by >= width) return 0;
-  return static_cast<T>(static_cast<uint32_t>(a) << by);
-}
-template <typename T>
-T shifted_right(T a, T by) {
-  constexpr int width = 8 * sizeof(T);
-  if (by < 0 || by >= width) return static_cast<T>(a < 0 ? -1 : 0);
-  return static_cast<T>(a >> by);
-}
-
+// Short types as PyTorch: the smallest number has no absolute value and stays negative. Longer
+// ones stand for 64 bits as well, where it has.
 template <typename T>
 T common_divisor(T a, T b) {
-  return static_cast<T>(
-      std::gcd(std::abs(static_cast<int64_t>(a)), std::abs(static_cast<int64_t>(b))));
+  if constexpr (sizeof(T) >= sizeof(int32_t)) {
+    return static_cast<T>(
+        std::gcd(std::abs(static_cast<int64_t>(a)), std::abs(static_cast<int64_t>(b))));
+  } else {
+    a = static_cast<T>(std::abs(a));
+    b = static_cast<T>(std::abs(b));
+    while (a != 0) b = std::exchange(a, static_cast<T>(b % a));
+    return b;
+  }
 }
 template <typename T>
 T common_multiple(T a, T b) {
   const T divisor = common_divisor(a, b);
-  return divisor == 0 ? T{} : absolute(multiply_wrapping(static_cast<T>(a / divisor), b));
+  if (divisor == 0) return T{};
+  if constexpr (sizeof(T) >= sizeof(int32_t)) {
+    return absolute(multiply_wrapping(static_cast<T>(a / divisor), b));
+  } else {
+    return static_cast<T>(std::abs(a / divisor * b));  // in 32 bits
+  }
 }
 
 template <typename T>
@@ -136,18 +137,11 @@ constexpr auto angle = [](float x) {
   return x < 0 ? std::numbers::pi_v<float> : 0.0F;
 };
 
-OpDef shift(OpDef row) {
-  row.aten = {{row.name + ".Tensor", "self, other"},
-              {row.name + ".Tensor_Scalar", "self, other"},
-              {row.name + ".Scalar_Tensor", "self, other"}};
-  return row;
-}
-
 std::vector<OpDef> make_rows() {
   using enum Types;
   constexpr Result boolean = Result::boolean;
   constexpr Domain inside{-0.95, 0.95}, share{0.05, 0.95}, positive{0.05, 6}, whole{-9, 9},
-      width{0, 6}, wide{-30, 30};
+      wide{-30, 30};
   const AttrSchema eps = {maybe(number("eps"))};
   const Attrs sample_eps = {{"eps", 0.2}};
   constexpr auto degrees = static_cast<float>(180 / std::numbers::pi);
@@ -236,20 +230,6 @@ std::vector<OpDef> make_rows() {
                else
                  return common_multiple(a, b);
              }>("lcm", "least common multiple", {whole}),
-      shift(binary<integers, 1,
-                   []<typename T>(T a, T b) -> T {
-                     if constexpr (std::is_same_v<T, bool>)
-                       return a && !b;
-                     else
-                       return shifted_left(a, b);
-                   }>("bitwise_left_shift", "bits moved up", {whole, width})),
-      shift(binary<integers, 1,
-                   []<typename T>(T a, T b) -> T {
-                     if constexpr (std::is_same_v<T, bool>)
-                       return a && !b;
-                     else
-                       return shifted_right(a, b);
-                   }>("bitwise_right_shift", "bits moved down", {whole, width})),
   };
 }
 

@@ -101,7 +101,6 @@ constexpr const char* losses[] = {"l1_loss",
                                   "nll_loss_nd",
                                   "nll_loss2d",
                                   "binary_cross_entropy",
-                                  "binary_cross_entropy_with_logits",
                                   "poisson_nll_loss",
                                   "hinge_embedding_loss",
                                   "smooth_l1_loss",
@@ -162,6 +161,8 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
                &forms::nested_tensor_from_mask_left_aligned);
   library.impl("fused_moving_avg_obs_fake_quant",
                &tessera::Instead<&forms::fused_moving_avg_obs_fake_quant>::call);
+  library.impl("binary_cross_entropy_with_logits",
+               &tessera::Instead<&forms::binary_cross_entropy_with_logits>::call_loss);
   library.impl("cross_entropy_loss", &tessera::Instead<&forms::cross_entropy_loss>::call_loss);
   library.impl("ctc_loss.Tensor", &tessera::Instead<&forms::ctc_loss>::call_loss);
   library.impl("ctc_loss.IntList", &tessera::Instead<&forms::ctc_loss_of_known_lengths>::call_loss);

@@ -260,6 +260,8 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
         list.push_back(tensor ? c10::optional<at::Tensor>(replaced(*tensor)) : c10::nullopt);
       }
       stack.push_back(list);
+    } else if (value.isGenerator()) {
+      stack.push_back(value.toGenerator().clone());
     } else {
       stack.push_back(value);
     }
@@ -268,15 +270,21 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
   return stack;
 }
 
-// Zeros are valid indices; where a kernel wants something it can invert, ones on the diagonal are.
-at::Tensor made_up(const at::Tensor& tensor, bool invertible) {
-  at::Tensor values = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
-  if (values.numel() > 0) std::memset(values.storage().data(), 0, values.storage().nbytes());
+// Zeros are valid indices; where a kernel wants something it can invert, ones on the diagonal are;
+// where it divides whole numbers, ones are.
+enum class MadeUp { zeros, invertible, ones };
+
+at::Tensor made_up(const at::Tensor& tensor, MadeUp kind) {
+  // As much memory as all elements need, although some may share theirs: not all kernels ask.
+  const int64_t size = std::max(extent(geometry_of(tensor)), tensor.numel());
+  const bool whole = tensor.is_floating_point() && tensor.dim() < 2;
+  const double all = kind == MadeUp::ones ? 1 : kind == MadeUp::invertible && whole ? 0.5 : 0;
+  at::Tensor values =
+      at::full({size}, all, tensor.options()).as_strided(tensor.sizes(), tensor.strides(), 0);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     values.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
-  if (invertible && tensor.is_floating_point()) {
-    if (tensor.dim() < 2) return values.fill_(0.5);
+  if (kind == MadeUp::invertible && tensor.is_floating_point() && !whole) {
     values.diagonal(0, -2, -1).fill_(1);
   }
   return values;
@@ -306,14 +314,34 @@ torch::jit::Stack shapes_only(const AtenCall& call) {
   return run_with(c10::DispatchKey::Meta, call, to_meta);
 }
 
+bool has_few_elements(const AtenCall& call) {
+  constexpr int64_t most_elements = 1 << 18;
+  int64_t elements = 0;
+  for (const at::Tensor& tensor : call.tensors()) elements += tensor.numel();
+  return elements <= most_elements;
+}
+
 torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error) {
   constexpr auto cpu = c10::DispatchKey::CPU;
-  try {
-    return run_with(cpu, call, [](const at::Tensor& like) { return made_up(like, false); });
-  } catch (const std::exception&) {
-    forget_error();
+  // What it draws is not drawn for the program.
+  std::unique_ptr<SeededDefaultGenerator> generator;
+  if (call.op().hasTag(at::Tag::nondeterministic_seeded)) {
+    generator = std::make_unique<SeededDefaultGenerator>(0);
   }
-  return run_with(cpu, call, [](const at::Tensor& like) { return made_up(like, true); });
+  const auto run_on = [&](MadeUp kind) {
+    return run_with(cpu, call, [&](const at::Tensor& like) { return made_up(like, kind); });
+  };
+  std::exception_ptr refusal;
+  for (const MadeUp kind : {MadeUp::zeros, MadeUp::invertible, MadeUp::ones}) {
+    try {
+      return run_on(kind);
+    } catch (const std::exception&) {
+      // Ones may be no valid indices, which says nothing of the call.
+      if (kind != MadeUp::ones) refusal = std::current_exception();
+      forget_error();
+    }
+  }
+  std::rethrow_exception(refusal);
 }
 
 torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error) {

@@ -25,8 +25,11 @@ std::optional<size_t> returned_argument(const c10::FunctionSchema& schema, size_
 // What the call returns by PyTorch's rule for shapes; throws where there is none.
 torch::jit::Stack shapes_only(const AtenCall& call);
 
+// Whether PyTorch's kernel can be tried for nothing.
+bool has_few_elements(const AtenCall& call);
+
 // What PyTorch's kernel makes of made-up values: zeros, or where it refuses those, ones that can be
-// inverted. Throws PyTorch's own error where it refuses both.
+// inverted, or ones. Throws PyTorch's own error where it refuses all of them.
 torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error);
 
 // What the call returns, with the right shapes and types and without meaning: by PyTorch's shape

@@ -10,6 +10,18 @@
 
 namespace tessera {
 
+DType graph_dtype(DType dtype) {
+  check(narrowed(dtype) != DType::f16,
+        "half precision cannot be computed with yet; use float32, for example by .float()");
+  return narrowed(dtype);
+}
+
+TensorType graph_type_of(const at::Tensor& tensor) {
+  TensorType type = type_of(tensor);
+  type.dtype = graph_dtype(type.dtype);
+  return type;
+}
+
 void check_fits(int64_t value, const std::string& what) {
   using Int32 = std::numeric_limits<int32_t>;
   check(beyond_int32(value) == 0,

@@ -7,7 +7,13 @@
 #include <cstdint>
 #include <string>
 
+#include "tessera/base/shape.h"
+
 namespace tessera {
+
+// The type that graphs have for it. Error for half precision, which has no kernels.
+DType graph_dtype(DType dtype);
+TensorType graph_type_of(const at::Tensor& tensor);
 
 // `what` names whose value it is: "input 'labels'".
 void check_fits(int64_t value, const std::string& what);

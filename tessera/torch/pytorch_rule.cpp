@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/convert.h"
 #include "tessera/torch/host_call.h"
 
 namespace tessera {
@@ -17,13 +18,16 @@ void check_legal(const AtenCall& call, const std::function<void()>& forget_error
 }
 
 void check_implemented(const AtenCall& call, const std::function<void()>& forget_error) {
+  if (!has_few_elements(call)) return;
   try {
     trial_run(call, forget_error);
   } catch (const c10::Error& error) {
     forget_error();
     const std::string_view what = error.what_without_backtrace();
     // Other words may be about the values, which were made up.
-    for (const char* types : {"not implemented for", "Found dtype", "without overflow"}) {
+    for (const char* types : {"not implemented for", "Found dtype", "without overflow",
+                              "expected scalar type", "Expected a long tensor", "can't be cast",
+                              "same scalar type", "same dtype", "dtype is wrong", "dtype of out"}) {
       check(what.find(types) == std::string_view::npos, "{}", what);
     }
   } catch (const std::exception&) {
@@ -44,6 +48,24 @@ std::optional<torch::jit::Stack> ruled_results(const AtenCall& call,
   // Rules for tensors without memory are not always the kernel's own.
   check_legal(call, forget_error);
   return std::nullopt;
+}
+
+// Results that the call writes into its arguments take the arguments' types. Shapes are a row's
+// own: PyTorch's rules leave some, such as that of isin with a number, to their kernels.
+bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
+           const std::vector<TensorType>& rows) {
+  // What comes after the first is often saved for the backward pass, in a form of a row's own.
+  if (pytorchs.empty() || rows.empty() || returned_argument(call.schema(), 0)) return true;
+  if (!pytorchs[0].isTensor() || !pytorchs[0].toTensor().defined()) return true;
+  return dtype_of(pytorchs[0].toTensor().scalar_type()) == rows[0].dtype;
+}
+
+bool makes_floats_of_floats(const AtenCall& call) {
+  if (!call.written_arguments().empty()) return false;
+  for (const at::Tensor& tensor : call.tensors()) {
+    if (tensor.scalar_type() != at::kFloat) return false;
+  }
+  return true;
 }
 
 }  // namespace tessera

@@ -17,10 +17,18 @@ namespace tessera {
 std::optional<torch::jit::Stack> ruled_results(const AtenCall& call,
                                                const std::function<void()>& forget_error);
 
+// Whether the element type that a row gives to its result is PyTorch's.
+bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
+           const std::vector<TensorType>& rows);
+
+// Whether only shapes could be wrong, of which rows know: the call makes a tensor out of floats.
+bool makes_floats_of_floats(const AtenCall& call);
+
 // An Error in PyTorch's words where PyTorch's kernel refuses the call whatever the values are.
 void check_legal(const AtenCall& call, const std::function<void()>& forget_error);
 
-// The same where PyTorch has no kernel for such types; for calls with few elements.
+// The same where PyTorch has no kernel for such types; asked only of calls with few
+// elements.
 void check_implemented(const AtenCall& call, const std::function<void()>& forget_error);
 
 }  // namespace tessera

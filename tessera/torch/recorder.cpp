@@ -1,23 +1,17 @@
 #include "tessera/torch/recorder.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/native/TypeProperties.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <span>
 #include <unordered_set>
 
-#include "tessera/ops/host_call.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/example_values.h"
-#include "tessera/torch/host_arguments.h"
 #include "tessera/torch/host_call.h"
 #include "tessera/torch/narrowing.h"
-#include "tessera/torch/pytorch_rule.h"
+#include "tessera/torch/refusals.h"
 #include "tessera/torch/result_geometry.h"
 
 namespace tessera {
@@ -44,166 +38,13 @@ bool is_view(const c10::OperatorHandle& op, const AtenCall& call) {
   return false;
 }
 
-bool makes_tensor(const c10::OperatorHandle& op) {
-  for (const auto& result : op.schema().returns()) {
-    if (result.type()->str().find("Tensor") != std::string::npos) return true;
-  }
-  return op.schema().returns().empty();
-}
-
-// Masks select a number of elements that depends on their values.
-bool has_mask(const AtenCall& call) {
-  const c10::IValue* indices = call.find("indices");
-  if (!indices || !indices->isList()) return false;
-  for (const c10::IValue& item : indices->toListRef()) {
-    if (!item.isTensor() || !item.toTensor().defined()) continue;
-    const auto type = item.toTensor().scalar_type();
-    if (type == at::kBool || type == at::kByte) return true;
-  }
-  return false;
-}
-
-bool depends_on_values(const c10::OperatorHandle& op, const AtenCall& call) {
-  if (call.overload() == "index.Tensor") return has_mask(call);
-  return op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape) ||
-         call.overload() == "is_nonzero";
-}
-
 void run_on(c10::DispatchKey key, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
-}
-
-// Drawn from PyTorch's generator, so that a recomputed dropout (torch.utils.checkpoint restores the
-// generator) gets the key of its first run.
-int64_t draw_key(const AtenCall& call) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  if (const auto* given = call.find("generator"); given && given->isGenerator()) {
-    generator = given->toGenerator();
-  }
-  const std::lock_guard lock(generator.mutex());
-  const uint64_t bits = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
-  return static_cast<int64_t>(bits >> 1);
 }
 
 // The tensor's window without its autograd history.
 at::Tensor own_window(const at::Tensor& tensor) {
   return window_over(tensor.storage(), tensor.scalar_type(), geometry_of(tensor));
-}
-
-// The type in a graph, which has no 64-bit types.
-DType graph_dtype(DType dtype) {
-  check(narrowed(dtype) != DType::f16,
-        "half precision cannot be computed with yet; use float32, for example by .float()");
-  return narrowed(dtype);
-}
-
-bool gives_unsupported(const torch::jit::Stack& results) {
-  for (const c10::IValue& result : results) {
-    if (result.isTensor() && !fits_in_graph(result.toTensor())) return true;
-    if (!result.isTensorList()) continue;
-    for (const at::Tensor& tensor : result.toTensorVector()) {
-      if (!fits_in_graph(tensor)) return true;
-    }
-  }
-  return false;
-}
-
-TensorType graph_type_of(const at::Tensor& tensor) {
-  TensorType type = type_of(tensor);
-  type.dtype = graph_dtype(type.dtype);
-  return type;
-}
-
-[[noreturn]] void refuse(Recorder& recorder, const Origin& origin, const std::string& asked_by,
-                         const std::string& sentence) {
-  const ErrorContext where("{} at {}", asked_by, place(origin));
-  const Error error(ErrorKind::user, sentence);
-  recorder.remember_refusal(error);
-  throw error;
-}
-
-// For an operator whose result has as many elements as values say.
-[[noreturn]] void refuse_shape(Recorder& recorder, const Origin& origin, const AtenCall& call) {
-  const bool masked = call.overload() == "index.Tensor";  // which takes a mask's places
-  const std::string name = masked ? "aten::nonzero" : call.schema().name();
-  const bool counts =
-      name.find("unique") != std::string::npos || name.find("bincount") != std::string::npos;
-  refuse(recorder, origin, name,
-         fmt::format("Operations using {} are unsupported because the output shape is determined "
-                     "by the tensor values; {}",
-                     name,
-                     counts ? "count a known number of classes instead, with torch.bincount(x, "
-                              "minlength=n) or one_hot(x, n).sum(0)"
-                            : "keep the whole tensor instead, with torch.where or a product with "
-                              "the mask"));
-}
-
-// Whether only shapes could be wrong, of which rows know: the call makes a tensor out of floats.
-bool all_plain(const AtenCall& call) {
-  if (!call.written_arguments().empty()) return false;
-  for (const at::Tensor& tensor : call.tensors()) {
-    if (tensor.scalar_type() != at::kFloat) return false;
-  }
-  return true;
-}
-
-// Whether PyTorch's kernel can be tried for nothing.
-bool is_small(const AtenCall& call) {
-  constexpr int64_t most_elements = 1 << 18;
-  int64_t elements = 0;
-  for (const at::Tensor& tensor : call.tensors()) elements += tensor.numel();
-  return elements <= most_elements;
-}
-
-// Whether the element type that a row gives to its result is PyTorch's. Results that the call
-// writes into its arguments take the arguments' types. Shapes are a row's own: PyTorch's rules
-// leave some, such as that of isin with a number, to their kernels.
-bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
-           const std::vector<TensorType>& rows) {
-  // What comes after the first is often saved for the backward pass, in a form of a row's own.
-  if (pytorchs.empty() || rows.empty() || returned_argument(call.schema(), 0)) return true;
-  if (!pytorchs[0].isTensor() || !pytorchs[0].toTensor().defined()) return true;
-  return dtype_of(pytorchs[0].toTensor().scalar_type()) == rows[0].dtype;
-}
-
-Attrs narrowed_attrs(Attrs attrs) {
-  const Attrs original = attrs;
-  for (const auto& [name, value] : original) {
-    if (const auto* dtype = std::get_if<DType>(&value)) attrs.set(name, narrowed(*dtype));
-  }
-  return attrs;
-}
-
-// What PyTorch makes of operands that do not lie row by row, without values; nothing where it needs
-// no asking or cannot say.
-torch::jit::Stack laid_out_by_pytorch(const AtenCall& call, Kind kind,
-                                      std::span<const at::Tensor> operands,
-                                      const std::function<void()>& forget_error) {
-  const auto plain = [](const at::Tensor& t) { return !t.defined() || t.is_contiguous(); };
-  if (std::all_of(operands.begin(), operands.end(), plain)) return {};
-  const std::string& name = call.schema().name();
-  // Most go through PyTorch's iterator, whose rule result_geometry() knows.
-  if (kind == Kind::elementwise && name != "aten::masked_fill") return {};
-  // Their shape functions are written in Python and know less of strides than their kernels.
-  const std::initializer_list<std::string_view> unsure = {"aten::_adaptive_avg_pool2d",
-                                                          "aten::native_batch_norm", "aten::prelu"};
-  if (std::find(unsure.begin(), unsure.end(), name) != unsure.end()) return {};
-  try {
-    return shapes_only(call);
-  } catch (const std::exception&) {
-    forget_error();
-    return {};
-  }
-}
-
-// The geometry of a tensor that PyTorch made, where it is of that shape and has no gaps.
-std::optional<Geometry> geometry_like(const c10::IValue& made, const Shape& shape) {
-  if (!made.isTensor() || !made.toTensor().defined()) return std::nullopt;
-  const at::Tensor& tensor = made.toTensor();
-  if (tensor.sizes() != at::IntArrayRef(shape)) return std::nullopt;
-  Geometry geometry{shape, tensor.strides().vec(), 0};
-  if (!memory_order(geometry)) return std::nullopt;
-  return geometry;
 }
 
 }  // namespace
@@ -387,9 +228,9 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     record_unsupported(call, stack);
     return;
   }
-  if (depends_on_values(op, call) && !can_run_now(call)) {
-    if (makes_tensor(op)) refuse_shape(*this, provenance_.origin(), call);
-    refuse_value(call.overload() == "_local_scalar_dense" ? ".item()" : call.overload());
+  if (depends_on_values(call) && !can_run_now(call)) {
+    if (makes_tensor(call)) refuse(shape_refusal(call, provenance_.origin()));
+    refuse_value(asked_by(call));
   }
   if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
     run_on(c10::DispatchKey::CPU, op, stack);
@@ -397,7 +238,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
   const bool runs_now = !random && can_run_now(call);
   if (runs_now && !constants_like.contains(call.overload())) note_switches(call.tensors());
-  if (!makes_tensor(op)) {
+  if (!makes_tensor(call)) {
     answer(call, stack);
     return;
   }
@@ -423,7 +264,7 @@ void Recorder::answer(const AtenCall& call, torch::jit::Stack& stack) {
     results = shapes_only(call);
   } catch (const std::exception&) {
     front_end_.forget_error();
-    refuse_value(call.overload() == "_local_scalar_dense" ? ".item()" : call.overload());
+    refuse_value(asked_by(call));
   }
   torch::jit::drop(stack, call.count());
   for (c10::IValue& result : results) stack.push_back(std::move(result));
@@ -518,190 +359,6 @@ bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& sta
   return false;
 }
 
-ValueId Recorder::operand_value(const CallOperand& operand,
-                                std::optional<at::ScalarType> promoted) {
-  if (operand.scalar) {
-    const auto type = promoted ? *promoted : operand.scalar->type();
-    if (operand.scalar->isIntegral(true) && c10::isIntegralType(type, true)) {
-      check_fits(operand.scalar->toLong(), "the scalar argument");
-    }
-    return builder_.scalar(operand.scalar->toDouble(), dtype_of(type));
-  }
-  if (!operand.tensor.defined()) return {};
-  const ValueId value = read(operand.tensor);
-  return promoted ? builder_.cast(value, dtype_of(*promoted)) : value;
-}
-
-// A tensor takes its new shape, as in PyTorch, where its memory is all that it needs: it has as
-// many elements, or it was made in forward and nothing has been written to it.
-void Recorder::resize_out(const at::Tensor& out, const Shape& shape) const {
-  if (out.sizes() == at::IntArrayRef(shape)) return;
-  const bool unused = made_in_forward(out) && !versions_.seen(out);
-  check(unused || out.numel() == numel(shape), "out= has shape {} but the result has shape {}",
-        to_string(shape_of(out)), to_string(shape));
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  out.resize_(shape);
-}
-
-// False where the row's rule refuses what PyTorch accepts.
-bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
-                          torch::jit::Stack& stack) {
-  const OpDef& row = *matched.op;
-  place_by_weights(matched);
-  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
-
-  std::optional<at::ScalarType> promoted;
-  if (row.traits.promotion != Promotion::none) {
-    at::native::ResultTypeState state = {};
-    for (size_t i = row.traits.promote_from; i < matched.operands.size(); ++i) {
-      const CallOperand& operand = matched.operands[i];
-      if (operand.tensor.defined()) {
-        state = at::native::update_result_type_state(operand.tensor, state);
-      } else if (operand.scalar) {
-        state = at::native::update_result_type_state(*operand.scalar, state);
-      }
-    }
-    promoted = at::native::result_type(state);
-    if (row.traits.promotion == Promotion::floating && c10::isIntegralType(*promoted, true)) {
-      promoted = c10::typeMetaToScalarType(at::get_default_dtype());
-    }
-  }
-
-  std::vector<ValueId> operands;
-  std::vector<std::optional<TensorType>> types;
-  std::vector<at::Tensor> tensors;
-  for (size_t i = 0; i < matched.operands.size(); ++i) {
-    const CallOperand& operand = matched.operands[i];
-    const auto cast_to = i >= row.traits.promote_from ? promoted : std::nullopt;
-    operands.push_back(operand_value(operand, cast_to));
-    tensors.push_back(operand.tensor);
-    if (!operands.back().valid()) {
-      types.push_back(std::nullopt);
-      continue;
-    }
-    const auto own_type = operand.scalar ? operand.scalar->type() : operand.tensor.scalar_type();
-    types.push_back(TensorType{dtype_of(cast_to ? *cast_to : own_type),
-                               operand.scalar ? Shape{} : shape_of(operand.tensor)});
-  }
-
-  const auto ruled = all_plain(call) ? std::nullopt : ruled_results(call, front_end_.forget_error);
-  Attrs attrs = matched.attrs;
-  if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
-  std::vector<TensorType> torch_types;
-  try {
-    torch_types = infer(row, types, attrs);
-  } catch (const Error&) {
-    check_legal(call, front_end_.forget_error);
-    return false;
-  }
-  if (ruled && !agree(call, *ruled, torch_types)) return false;
-  if (ruled && !row.traits.reads_random_state && is_small(call)) {
-    check_implemented(call, front_end_.forget_error);
-  }
-  for (const TensorType& type : torch_types) graph_dtype(type.dtype);  // refuses what has no kernel
-  const std::vector<ValueId> results =
-      builder_.add_all(row.name, std::move(operands), narrowed_attrs(std::move(attrs)));
-
-  // Arguments that the call changes take the results in order; the rest are fresh tensors.
-  const auto written = call.written_arguments();
-  for (size_t i = 0; i < written.size(); ++i) {
-    at::Tensor target = call.argument(written[i]).toTensor();
-    if (written.size() == 1 && call.schema().arguments()[written[0]].is_out()) {
-      resize_out(target, torch_types[i].shape);
-    }
-    write(target, results[i]);
-  }
-  for (const auto& [argument, result] : matched.hidden_mutations) {
-    const at::Tensor target = call.tensor(argument);
-    if (target.defined() && result < results.size()) write(target, results[result]);
-  }
-  const torch::jit::Stack like =
-      laid_out_by_pytorch(call, row.kind, tensors, front_end_.forget_error);
-  std::vector<c10::IValue> returned;
-  for (size_t i = 0; i < call.schema().returns().size(); ++i) {
-    if (i < written.size()) {
-      returned.push_back(call.argument(written[i]));
-      continue;
-    }
-    if (i >= results.size()) {
-      returned.push_back(at::Tensor());
-      continue;
-    }
-    const Shape& shape = torch_types[i].shape;
-    const auto asked = i < like.size() ? geometry_like(like[i], shape) : std::nullopt;
-    returned.push_back(fresh(asked ? *asked : result_geometry(row.kind, tensors, shape),
-                             scalar_type_of(torch_types[i].dtype), results[i]));
-  }
-  torch::jit::drop(stack, call.count());
-  for (c10::IValue& value : returned) stack.push_back(std::move(value));
-  return true;
-}
-
-// A tensor like one that PyTorch made: same type and, where it has no gaps, same strides.
-at::Tensor Recorder::fresh_like(const at::Tensor& result, ValueId value) {
-  const Geometry geometry{shape_of(result), result.strides().vec(), 0};
-  return fresh(memory_order(geometry) ? geometry : dense(geometry.shape), result.scalar_type(),
-               value);
-}
-
-// No row: a node that calls PyTorch.
-void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
-                                torch::jit::Stack& stack) {
-  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
-  const torch::jit::Stack results = dry_run(call, front_end_.forget_error);
-  if (gives_unsupported(results)) {
-    unsupported_.record(call, builder_.origin(), results, fakes_, stack);
-    return;
-  }
-  const auto& schema = call.schema();
-
-  std::vector<std::optional<TensorType>> types;
-  const auto add_type = [&](const at::Tensor& tensor) {
-    if (tensor.defined()) graph_dtype(dtype_of(tensor.scalar_type()));
-    types.push_back(tensor.defined() ? std::optional(type_of(tensor)) : std::nullopt);
-  };
-  const std::vector<at::Tensor> written = written_tensors(call);
-  for (const at::Tensor& tensor : written) add_type(tensor);
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (returned_argument(schema, i)) continue;
-    if (results[i].isTensor()) add_type(results[i].toTensor());
-    if (!results[i].isTensorList()) continue;
-    for (const at::Tensor& tensor : results[i].toTensorVector()) add_type(tensor);
-  }
-
-  std::vector<at::Tensor> tensors;
-  Attrs attrs = {{"overload", c10::toString(op.operator_name())},
-                 {"arguments", print_host_arguments(call, tensors)},
-                 {"results", print_host_results(types)}};
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) attrs.set("key", draw_key(call));
-  std::vector<ValueId> operands;
-  for (const at::Tensor& tensor : tensors) operands.push_back(read(tensor));
-  std::vector<ValueId> values;
-  if (!types.empty()) values = builder_.add_all("aten", std::move(operands), std::move(attrs));
-
-  auto value = values.begin();
-  for (const at::Tensor& tensor : written) write(tensor, *value++);
-  const auto made = [&](const at::Tensor& result) {
-    return result.defined() ? fresh_like(result, *value++) : at::Tensor();
-  };
-  std::vector<c10::IValue> returned;
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (const auto argument = returned_argument(schema, i)) {
-      returned.push_back(call.argument(*argument));
-    } else if (results[i].isTensor()) {
-      returned.push_back(made(results[i].toTensor()));
-    } else if (results[i].isTensorList()) {
-      std::vector<at::Tensor> list;
-      for (const at::Tensor& tensor : results[i].toTensorVector()) list.push_back(made(tensor));
-      returned.push_back(list);
-    } else {
-      returned.push_back(results[i]);
-    }
-  }
-  torch::jit::drop(stack, call.count());
-  for (c10::IValue& result : returned) stack.push_back(std::move(result));
-}
-
 void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack) {
   const Origin origin = provenance_.origin();
   torch::jit::Stack results;
@@ -714,13 +371,13 @@ void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack
   unsupported_.record(call, origin, results, fakes_, stack);
 }
 
+void Recorder::refuse(const Error& error) {
+  remember_refusal(error);
+  throw error;
+}
+
 void Recorder::refuse_value(const std::string& asked_by) {
-  refuse(*this, provenance_.origin(), asked_by,
-         fmt::format("forward looked at the value of a tensor ({}), which is only known when the "
-                     "program runs; .item(), bool(), tolist(), numpy() and control flow over "
-                     "tensors cannot be part of a static graph: use tensor operators such as "
-                     "torch.where, or pass the number as an argument that is not a tensor",
-                     asked_by));
+  refuse(value_refusal(asked_by, provenance_.origin()));
 }
 
 void Recorder::mark_loss(const at::Tensor& loss) {

@@ -118,6 +118,7 @@ class Recorder {
   void seal() { fakes_.seal(); }
 
  private:
+  [[noreturn]] void refuse(const Error& error);
   void resize_out(const at::Tensor& out, const Shape& shape) const;
   bool record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
   void record_host_call(const c10::OperatorHandle& op, const AtenCall& call,

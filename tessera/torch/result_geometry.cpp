@@ -2,13 +2,93 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
 #include "tessera/torch/convert.h"
 #include "tessera/torch/fake_storage.h"
+#include "tessera/torch/host_call.h"
 
 namespace tessera {
 namespace {
 
-Geometry in_memory_format(const Shape& shape, at::MemoryFormat format) {
+// Who wrote PyTorch's rule for tensors without memory.
+enum class Rule {
+  kernels_own,  // the kernel starts with it
+  generic,      // the operator in terms of others; some choose those by the device
+  late          // written in Python beside the kernel, knowing less of strides; or there is none
+};
+
+// PyTorch says where a rule was registered only in this text.
+Rule read_rule(const c10::OperatorHandle& op) {
+  const std::string table = op.dumpComputedTable();
+  const size_t begin = table.find("Meta: registered at ");
+  if (begin == std::string::npos) return Rule::late;
+  const std::string line = table.substr(begin, table.find('\n', begin) - begin);
+  if (line.find("RegisterMeta.cpp") != std::string::npos) return Rule::kernels_own;
+  return line.find(".cpp") != std::string::npos ? Rule::generic : Rule::late;
+}
+
+Rule rule_of(const c10::OperatorHandle& op) {
+  static std::mutex one_at_a_time;
+  static std::unordered_map<c10::OperatorName, Rule> known;
+  const std::lock_guard lock(one_at_a_time);
+  const auto at = known.find(op.operator_name());
+  return at != known.end() ? at->second
+                           : known.emplace(op.operator_name(), read_rule(op)).first->second;
+}
+
+// Row by row, in the strides of sizes one too: a memory format is read from those.
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.strides() == at::IntArrayRef(contiguous_strides(shape_of(tensor)));
+}
+
+using Ask = std::function<torch::jit::Stack(const AtenCall&)>;
+
+// What PyTorch makes of the call, by the first of these that can say; none of it means anything.
+torch::jit::Stack first_answer(const AtenCall& call, const std::vector<Ask>& asks,
+                               const std::function<void()>& forget_error) {
+  for (const Ask& ask : asks) {
+    try {
+      return ask(call);
+    } catch (const std::exception&) {
+      forget_error();
+    }
+  }
+  return {};
+}
+
+torch::jit::Stack made_by_pytorch(const AtenCall& call, bool is_cheap,
+                                  const std::function<void()>& forget_error) {
+  const std::vector<at::Tensor> tensors = call.tensors();
+  const bool plain = std::all_of(tensors.begin(), tensors.end(), is_plain);
+  const Rule rule = rule_of(call.op());
+  // Kernels without a rule make plain results of plain operands.
+  if (plain && rule == Rule::late) return {};
+  std::vector<Ask> asks = {shapes_only};
+  if (is_cheap && rule != Rule::kernels_own) {
+    const Ask kernel = [&](const AtenCall& asked) { return trial_run(asked, forget_error); };
+    asks.insert(plain ? asks.end() : asks.begin(), kernel);
+  }
+  return first_answer(call, asks, forget_error);
+}
+
+// The geometry of a tensor that PyTorch made, where it is of that shape and has no gaps.
+std::optional<Geometry> geometry_like(const c10::IValue& made, const Shape& shape) {
+  if (!made.isTensor() || !made.toTensor().defined()) return std::nullopt;
+  const at::Tensor& tensor = made.toTensor();
+  if (tensor.sizes() != at::IntArrayRef(shape)) return std::nullopt;
+  Geometry geometry{shape, tensor.strides().vec(), 0};
+  if (!memory_order(geometry)) return std::nullopt;
+  return geometry;
+}
+
+// What most kernels do that PyTorch cannot be asked about.
+Geometry in_format_of_first(const AtenCall& call, const Shape& shape) {
+  const std::vector<at::Tensor> tensors = call.tensors();
+  const auto format =
+      tensors.empty() ? at::MemoryFormat::Contiguous : tensors[0].suggest_memory_format();
   if (format == at::MemoryFormat::ChannelsLast && shape.size() == 4) {
     return {shape, c10::get_channels_last_strides_2d(shape), 0};
   }
@@ -18,77 +98,29 @@ Geometry in_memory_format(const Shape& shape, at::MemoryFormat format) {
   return dense(shape);
 }
 
-// Where all operands have the result's shape and lie in memory in the same way, so does the result.
-std::optional<Geometry> shared_geometry(std::span<const at::Tensor> operands, const Shape& shape) {
-  std::optional<Geometry> shared;
-  bool all_dense = true;
-  for (const at::Tensor& operand : operands) {
-    if (!operand.defined()) continue;
-    if (operand.sizes() != at::IntArrayRef(shape)) return std::nullopt;
-    const Geometry geometry{shape, operand.strides().vec(), 0};
-    all_dense = all_dense && operand.is_contiguous();
-    if (!memory_order(geometry) || (shared && !same_elements(*shared, geometry)))
-      return std::nullopt;
-    if (!shared) shared = geometry;
-  }
-  return all_dense ? dense(shape) : shared;
-}
-
-// The order that PyTorch's iterator gives the dimensions, innermost first: by the strides of the
-// first operand that tells two of them apart, which one that is broadcast there does not.
-std::vector<size_t> iteration_order(std::span<const at::Tensor> operands, const Shape& shape) {
-  std::vector<Strides> strides;
-  for (const at::Tensor& operand : operands) {
-    if (!operand.defined()) continue;
-    const Shape own = operand.sizes().vec();
-    strides.push_back(broadcast_strides(own, operand.strides().vec(), shape));
-  }
-  const auto compare = [&](size_t a, size_t b) {
-    for (const Strides& operand : strides) {
-      if (operand[a] == 0 || operand[b] == 0) continue;
-      if (operand[a] != operand[b]) return operand[a] < operand[b] ? -1 : 1;
-      if (shape[a] > shape[b]) return 1;
-    }
-    return 0;
-  };
-  std::vector<size_t> order;
-  for (size_t d = shape.size(); d-- > 0;) order.push_back(d);
-  // An insertion sort, since pairs that no operand tells apart make this no strict order.
-  for (size_t i = 1; i < order.size(); ++i) {
-    for (size_t at = i, other = i; other-- > 0;) {
-      const int comparison = compare(order[other], order[at]);
-      if (comparison < 0) break;
-      if (comparison == 0) continue;
-      std::swap(order[other], order[at]);
-      at = other;
-    }
-  }
-  return order;
-}
-
-Geometry iterator_geometry(std::span<const at::Tensor> operands, const Shape& shape) {
-  if (const auto shared = shared_geometry(operands, shape)) return *shared;
-  Geometry geometry = dense(shape);
-  const std::vector<size_t> order = iteration_order(operands, shape);
-  int64_t stride = 1;
-  bool row_major = true;
-  for (size_t i = 0; i < order.size(); ++i) {
-    row_major = row_major && order[i] == order.size() - 1 - i;
-    geometry.strides[order[i]] = stride;
-    stride *= shape[order[i]];
-  }
-  return row_major || numel(shape) == 0 ? dense(shape) : geometry;
-}
-
 }  // namespace
 
-Geometry result_geometry(Kind kind, std::span<const at::Tensor> operands, const Shape& shape) {
-  if (kind == Kind::elementwise) return iterator_geometry(operands, shape);
-  for (const at::Tensor& operand : operands) {
-    if (!operand.defined()) continue;
-    return in_memory_format(shape, operand.suggest_memory_format());
+std::vector<Geometry> result_geometries(const AtenCall& call, const std::vector<Shape>& shapes,
+                                        bool is_cheap, const std::function<void()>& forget_error) {
+  const torch::jit::Stack made = made_by_pytorch(call, is_cheap, forget_error);
+  std::vector<Geometry> geometries;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const auto like = i < made.size() ? geometry_like(made[i], shapes[i]) : std::nullopt;
+    geometries.push_back(like ? *like : in_format_of_first(call, shapes[i]));
   }
-  return dense(shape);
+  return geometries;
+}
+
+torch::jit::Stack laid_out_dry_run(const AtenCall& call,
+                                   const std::function<void()>& forget_error) {
+  if (rule_of(call.op()) != Rule::kernels_own && has_few_elements(call)) {
+    try {
+      return trial_run(call, forget_error);
+    } catch (const std::exception&) {
+      forget_error();
+    }
+  }
+  return dry_run(call, forget_error);
 }
 
 Geometry copy_geometry(const at::Tensor& tensor, std::optional<at::MemoryFormat> format) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/own_operators.h"
 
@@ -199,7 +200,7 @@ at::Tensor index_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& i
 
 at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
   if (!is_differentiated(value)) return self.masked_fill(mask, value);
-  return at::where(mask, value.to(self.scalar_type()), self);
+  return at::where(mask, value.to(self.scalar_type()), self).contiguous();
 }
 
 at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
@@ -218,10 +219,14 @@ at::Tensor masked_scatter(const at::Tensor& self, const at::Tensor& mask,
                "masked_scatter: expected self and source to have same number of elements as the "
                "mask has ones; source is too short");
   const at::Tensor values = source.flatten().index_select(0, place.clamp_min(0));
-  return at::where(both[1], values.view(both[1].sizes()), both[0]);
+  return at::where(both[1], values.view(both[1].sizes()), both[0]).contiguous();
 }
 
 at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  check(self.is_contiguous(),
+        "masked_scatter_: PyTorch changes a tensor that does not lie row by row, here one of shape "
+        "{} and strides {}, in the order of its memory; use masked_scatter(), which goes by rows",
+        to_string(shape_of(self)), to_string(self.strides().vec()));
   return self.copy_(static_forms::masked_scatter(self, mask, source));
 }
 
@@ -230,11 +235,15 @@ at::Tensor one_hot(const at::Tensor& classes, int64_t count) {
       count > 0,
       "OneHot num classes must be specified and must be constant. Pass num_classes to one_hot: the "
       "largest class is only known when the program runs");
-  check(!classes.is_floating_point(), "one_hot is only applicable to index tensor.");
+  check(classes.scalar_type() == at::kLong,
+        "one_hot is only applicable to index tensor, of type int64; this one is {}",
+        c10::toString(classes.scalar_type()));
   const at::Tensor known =
       required(classes, 0, static_cast<double>(count - 1), "Class values must be non-negative.",
                "Class values must be smaller than num_classes.");
-  return known.unsqueeze(-1).eq(at::arange(count, classes.options())).to(at::kLong);
+  return known.unsqueeze(-1)
+      .eq(at::arange(count, classes.options()))
+      .to(at::kLong, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& self, bool sorted,
@@ -275,6 +284,17 @@ std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
     steps.push_back(by_time[time].narrow(0, 0, counts[time]));
   }
   return {at::cat(steps), batch_sizes};
+}
+
+at::Tensor binary_cross_entropy_with_logits(const at::Tensor& self, const at::Tensor& target,
+                                            const c10::optional<at::Tensor>& weight,
+                                            const c10::optional<at::Tensor>& pos_weight,
+                                            int64_t reduction) {
+  c10::optional<at::Tensor> share = pos_weight;
+  if (share.has_value() && share->defined() && !share->is_floating_point()) {
+    share = (*share - 1).to(self.scalar_type()) + 1;  // PyTorch's difference, which may wrap
+  }
+  return at::binary_cross_entropy_with_logits(self, target, weight, share, reduction);
 }
 
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,

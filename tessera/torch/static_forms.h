@@ -54,6 +54,12 @@ std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
                                                         const at::Tensor& lengths,
                                                         bool batch_first);
 
+// A weight of whole numbers is made a float where PyTorch makes it one: after a difference.
+at::Tensor binary_cross_entropy_with_logits(const at::Tensor& self, const at::Tensor& target,
+                                            const c10::optional<at::Tensor>& weight,
+                                            const c10::optional<at::Tensor>& pos_weight,
+                                            int64_t reduction);
+
 // With label smoothing PyTorch selects the targets that are not ignored; here they weigh nothing.
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
                               const c10::optional<at::Tensor>& weight, int64_t reduction,

@@ -98,3 +98,57 @@ def test_in_inference_losses_are_ordinary():
     x = torch.randn(6, 5)
     ours = poptorch.inferenceModel(model)(x)
     torch.testing.assert_close(ours[1], model(x)[1].detach())
+
+
+TARGETS = torch.tensor([0, 1, 1, 0])
+LABEL_LOSSES = {
+    "nll": lambda x, t: F.nll_loss(x.log_softmax(1), t),
+    "nll2d": lambda x, t: F.nll_loss(x.reshape(1, 5, 2, 2).log_softmax(1), t.reshape(1, 2, 2)),
+    "cross entropy": F.cross_entropy,
+    "smoothed": lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1),
+    "multi margin": F.multi_margin_loss,
+    "multilabel margin": lambda x, t: F.multilabel_margin_loss(x[:, :4], t.expand(4, 4)),
+    "one hot": lambda x, t: F.one_hot(t, 5),
+    "take": lambda x, t: x.take(t),
+}
+WHOLE_TYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+
+
+def answers_like_eager(forward, *inputs):
+    """Whether eager takes it; then the values are equal, else it is refused here as well."""
+    executor = poptorch.inferenceModel(Forward(forward))
+    try:
+        expected = forward(*inputs)
+    except RuntimeError:
+        with pytest.raises(poptorch.Error):
+            executor(*inputs)
+        return False
+    torch.testing.assert_close(executor(*inputs).to(expected.dtype), expected)
+    return True
+
+
+class Forward(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self.body = forward
+
+    def forward(self, *inputs):
+        return self.body(*inputs)
+
+
+@pytest.mark.parametrize("name", LABEL_LOSSES)
+def test_labels_have_the_types_that_eager_takes(name):
+    torch.manual_seed(1)
+    x = torch.randn(4, 5)
+    taken = [t for t in WHOLE_TYPES if answers_like_eager(LABEL_LOSSES[name], x, TARGETS.to(t))]
+    assert torch.int64 in taken and torch.int32 not in taken
+
+
+def test_weights_of_whole_numbers_wrap_as_eagers():
+    torch.manual_seed(1)
+    x, y = torch.randn(4), TARGETS.float()
+    loss = F.binary_cross_entropy_with_logits
+    for dtype in WHOLE_TYPES:
+        answers_like_eager(lambda x, y, w: loss(x, y, pos_weight=w), x, y, (TARGETS * 0).to(dtype))
+        answers_like_eager(lambda x, y, w: loss(x, y, pos_weight=w), x, y, TARGETS.to(dtype))
+        answers_like_eager(lambda x, y, w: loss(x, y, weight=w), x, y, TARGETS.to(dtype))

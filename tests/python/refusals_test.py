@@ -81,6 +81,21 @@ REFUSED = {
     ),
     "class too large": (lambda x: F.one_hot(x, 3), INTEGERS, "Class values must be smaller than"),
     "class below 0": (lambda x: F.one_hot(x - 2, 3), INTEGERS, "Class values must be non-negative"),
+    "masked_scatter_ of columns": (
+        lambda x: (x.view(2, -1).t() + 0).masked_scatter_(x.view(2, -1).t() > 1, x * 2),
+        torch.arange(4),
+        "masked_scatter_: PyTorch changes a tensor that does not lie row by row, here one of shape",
+    ),
+    "logit in place of whole numbers": (
+        lambda x: (x + 0).logit_(),
+        INTEGERS,
+        "can't be cast to the desired output type",
+    ),
+    "out= of another type": (
+        lambda x: torch.take(x, x * 0, out=torch.zeros(x.shape)),
+        INTEGERS,
+        "same dtype",
+    ),
     "bins": (lambda x: torch.bincount(x, minlength=3), INTEGERS, "no bin for a value"),
     "bincount": (torch.bincount, INTEGERS, "Operations using aten::bincount are unsupported"),
     "unique": (

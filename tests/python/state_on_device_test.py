@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import pickle
+import threading
 
 import poptorch
 import pytest
@@ -128,8 +129,30 @@ def test_a_state_outlives_its_executor():
     assert_equal(state, expected)
 
 
-def test_compilation_time_has_all_of_the_first_calls_preparation(monkeypatch):
-    executor, _, _ = trained(0)
-    executor.compile(*batch("MLP"))
-    whole = executor.compilationTime()
-    assert whole.total_seconds() > 0
+def test_an_executor_may_go_while_another_fetches_its_weights():
+    torch.manual_seed(0)
+    model = MLP()
+    inference = poptorch.inferenceModel(model)
+    x, y = batch("MLP")
+    inference(x, y)
+    stop = threading.Event()
+    failures = []
+
+    def train_and_go():
+        try:
+            for _ in range(20):
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+                poptorch.trainingModel(model, optimizer=optimizer)(x, y)
+                gc.collect()
+        except Exception as error:  # shown by the test
+            failures.append(error)
+        finally:
+            stop.set()
+
+    thread = threading.Thread(target=train_and_go)
+    thread.start()
+    while not stop.is_set():
+        inference(x, y)
+    thread.join()
+    assert not failures
+    torch.testing.assert_close(inference(x, y)[0], model(x, y)[0])

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "tessera/ops/aten_spelling.h"
 #include "tessera/ops/registry.h"
@@ -20,8 +21,19 @@ enum class Layout {
   dense,
   transposed,
   stepped,
-  mixed  // the first tensor transposed, the others dense
+  mixed,  // the first tensor transposed, the others dense
+  channels_last,
+  rotated,  // the first dimension moves fastest
+  expanded  // one element along the first dimension
 };
+
+inline at::Tensor stored_in_order(const at::Tensor& values, std::vector<int64_t> order) {
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return values.permute(order).contiguous().permute(back);
+}
 
 inline at::Tensor laid_out(const at::Tensor& values, Layout layout, bool first = true) {
   if (layout == Layout::mixed) layout = first ? Layout::transposed : Layout::dense;
@@ -35,6 +47,16 @@ inline at::Tensor laid_out(const at::Tensor& values, Layout layout, bool first =
     at::Tensor every_second = wide.slice(-1, 0, c10::nullopt, 2);
     every_second.copy_(values);
     return every_second;
+  }
+  if (layout == Layout::rotated || (layout == Layout::channels_last && values.dim() > 2)) {
+    std::vector<int64_t> order(static_cast<size_t>(values.dim()));
+    std::iota(order.begin(), order.end(), 0);
+    const auto moved = order.begin() + (layout == Layout::rotated ? 0 : 1);
+    if (moved < order.end()) std::rotate(moved, moved + 1, order.end());
+    return stored_in_order(values, order);
+  }
+  if (layout == Layout::expanded && values.dim() >= 1 && values.numel() > 0) {
+    return values.slice(0, 0, 1).clone().expand(values.sizes());
   }
   return values;
 }
@@ -115,6 +137,17 @@ inline c10::IValue as_argument(const Attr& attr, const c10::TypePtr& type) {
     return *x;
   }
   return std::get<std::vector<double>>(attr);
+}
+
+inline bool is_backward(const AtenSpelling& spelling) {
+  return spelling.overload.find("backward") != std::string::npos;
+}
+
+// PyTorch calls these with dense tensors only, and misreads others. Autograd hands dense ones to
+// backward kernels.
+inline bool takes_dense_only(const AtenSpelling& spelling) {
+  return is_backward(spelling) || spelling.overload == "_weight_norm_interface" ||
+         spelling.overload.starts_with("_embedding_bag");
 }
 
 // One sample as a call of one overload. Empty where the sample cannot be spelled that way.

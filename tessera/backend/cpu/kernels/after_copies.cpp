@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/copy.h"
+#include "tessera/backend/cpu/plan.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
 namespace {
 
 constexpr size_t most_operands = 8;
-constexpr int64_t alignment = 64;
 
 bool needs_copy(const KernelOperand& operand) {
   return operand.present && operand.layout.plain() &&
@@ -57,8 +57,6 @@ class AfterCopies : public PreparedKernel {
   }
 
  private:
-  static int64_t aligned(int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
   std::unique_ptr<PreparedKernel> kernel_;
   int64_t own_bytes_, bytes_ = 0;
   std::vector<Copied> copied_;

@@ -6,6 +6,7 @@
 
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/avx2.h"
+#include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
@@ -18,11 +19,6 @@ constexpr int64_t block_columns = 256;
 
 enum class Wanted { largest, smallest };
 
-// [outer, size, inner] around the dimension.
-struct Cut {
-  int64_t outer = 1, size = 1, inner = 1;
-};
-
 // NaN wins, and the first of equal ones.
 template <Wanted wanted>
 TESSERA_AVX2 inline __m256 beats(__m256 x, __m256 best) {
@@ -34,8 +30,8 @@ TESSERA_AVX2 inline __m256 beats(__m256 x, __m256 best) {
 
 // Eight columns; of those beyond `mask` nothing is read or written. `values` may be null.
 template <Wanted wanted, bool whole>
-TESSERA_AVX2 void eight_columns(const float* x, const Cut& cut, __m256i mask, float* values,
-                                int32_t* places) {
+TESSERA_AVX2 void eight_columns(const float* x, const DimensionCut& cut, __m256i mask,
+                                float* values, int32_t* places) {
   __m256 best = load<whole>(x, mask), place = _mm256_setzero_ps();
   for (int64_t i = 1; i < cut.size; ++i) {
     const __m256 next = load<whole>(x + i * cut.inner, mask);
@@ -52,20 +48,17 @@ TESSERA_AVX2 void eight_columns(const float* x, const Cut& cut, __m256i mask, fl
 template <Wanted wanted>
 class Extremes : public PreparedKernel {
  public:
-  explicit Extremes(const Cut& cut) : cut_(cut) {}
+  explicit Extremes(const DimensionCut& cut) : cut_(cut) {}
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
-    const int64_t blocks = (cut_.inner + block_columns - 1) / block_columns;
-    const int64_t columns = std::min(block_columns, cut_.inner);
-    const int64_t grain = std::max<int64_t>(1, piece_elements / (cut_.size * columns));
-    call.pool.run_ranges(cut_.outer * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) block(call, i / blocks, i % blocks * block_columns);
-    });
+    run_blocks(
+        call.pool, cut_, block_columns, piece_elements,
+        [&](int64_t outer, int64_t first, int64_t columns) { block(call, outer, first, columns); });
   }
 
  private:
-  TESSERA_AVX2 void block(const KernelCall& call, int64_t outer, int64_t first) const {
-    const int64_t columns = std::min(block_columns, cut_.inner - first);
+  TESSERA_AVX2 void block(const KernelCall& call, int64_t outer, int64_t first,
+                          int64_t columns) const {
     const int64_t at = outer * cut_.inner + first;
     const float* x = call.inputs[0].as<float>() + outer * cut_.size * cut_.inner + first;
     float* values = call.outputs.size() > 1 ? call.outputs[0].as<float>() + at : nullptr;
@@ -80,18 +73,11 @@ class Extremes : public PreparedKernel {
     }
   }
 
-  Cut cut_;
+  DimensionCut cut_;
 };
 
-Cut cut_of(const KernelUse& use) {
-  const Shape& shape = use.inputs[0].geometry.shape;
-  const auto rank = static_cast<int64_t>(shape.size());
-  const int64_t dim = wrap_dim(use.attrs.integer("dim"), rank);
-  Cut cut;
-  for (int64_t i = 0; i < rank; ++i) {
-    (i < dim ? cut.outer : i == dim ? cut.size : cut.inner) *= shape[static_cast<size_t>(i)];
-  }
-  return cut;
+DimensionCut cut_of(const KernelUse& use) {
+  return cut_around(use.inputs[0].geometry.shape, use.attrs.integer("dim"));
 }
 
 bool applies(const KernelUse& use) {

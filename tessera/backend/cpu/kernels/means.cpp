@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/backend/cpu/kernels/row_sums.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/base/cpu_level.h"
@@ -15,10 +16,6 @@ using namespace avx2;
 
 constexpr int64_t piece_elements = 32768;  // below this waking a thread does not pay
 constexpr int64_t block_columns = 64;      // of a column job
-
-struct Cut {
-  int64_t outer = 1, size = 1, inner = 1;
-};
 
 TESSERA_AVX2 inline void add_row(__m256 v, __m256d& low, __m256d& high) {
   low = _mm256_add_pd(low, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
@@ -46,7 +43,7 @@ TESSERA_AVX2 void eight_columns(const float* x, int64_t size, int64_t stride, __
 // mean(self) or, with a count of 1, sum(self)
 class MeansKernel : public PreparedKernel {
  public:
-  MeansKernel(const Cut& cut, double count) : cut_(cut), count_(count) {}
+  MeansKernel(const DimensionCut& cut, double count) : cut_(cut), count_(count) {}
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
     const float* x = call.inputs[0].as<float>();
@@ -78,12 +75,12 @@ class MeansKernel : public PreparedKernel {
     eight_columns<false>(x + i, cut_.size, cut_.inner, mask_of(columns - i), count_, out + i);
   }
 
-  Cut cut_;
+  DimensionCut cut_;
   double count_;
 };
 
 // Nothing where the folded dimensions do not lie side by side, or in other layouts.
-std::optional<Cut> cut_of(const KernelUse& use) {
+std::optional<DimensionCut> cut_of(const KernelUse& use) {
   const KernelOperand& x = use.inputs[0];
   const Shape& shape = x.geometry.shape;
   const auto rank = static_cast<int64_t>(shape.size() - x.layout.cut.size());
@@ -96,7 +93,7 @@ std::optional<Cut> cut_of(const KernelUse& use) {
   }
   if (!x.layout.plain() && (x.layout != channels_layout || dims.front() < 2)) return {};
   // Between the folded pixels and the group only dimensions of size 1 may lie.
-  Cut cut;
+  DimensionCut cut;
   for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
     const int64_t size = shape[static_cast<size_t>(d)];
     if (d < dims.front()) {
@@ -122,7 +119,7 @@ bool applies(const KernelUse& use) {
 
 template <bool mean>
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
-  const Cut cut = *cut_of(use);
+  const DimensionCut cut = *cut_of(use);
   return std::make_unique<MeansKernel>(cut, mean ? static_cast<double>(cut.size) : 1);
 }
 

@@ -6,6 +6,7 @@
 
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/avx2.h"
+#include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/base/cpu_level.h"
 
@@ -135,28 +136,17 @@ TESSERA_AVX2 void backward_columns(const float* g, const float* y, int64_t size,
   }
 }
 
-// [outer, size, inner] around the dimension.
-struct Cut {
-  int64_t outer = 1, size = 1, inner = 1;
-};
-
 // _softmax(self), _softmax_backward_data(grad, output), and the same of logarithms.
 template <Function function, bool backward>
 class SoftmaxKernel : public PreparedKernel {
  public:
-  explicit SoftmaxKernel(const Cut& cut) : cut_(cut) {}
+  explicit SoftmaxKernel(const DimensionCut& cut) : cut_(cut) {}
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
-    const int64_t blocks = (cut_.inner + block_columns - 1) / block_columns;
-    const int64_t columns = std::min(block_columns, cut_.inner);
-    const int64_t grain = std::max<int64_t>(1, piece_elements / (cut_.size * columns));
-    call.pool.run_ranges(cut_.outer * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t first = i % blocks * block_columns;
-        block(call, i / blocks * cut_.size * cut_.inner + first,
-              std::min(block_columns, cut_.inner - first));
-      }
-    });
+    run_blocks(call.pool, cut_, block_columns, piece_elements,
+               [&](int64_t outer, int64_t first, int64_t columns) {
+                 block(call, outer * cut_.size * cut_.inner + first, columns);
+               });
   }
 
  private:
@@ -189,7 +179,7 @@ class SoftmaxKernel : public PreparedKernel {
     }
   }
 
-  Cut cut_;
+  DimensionCut cut_;
 };
 
 bool is_plain(const KernelOperand& operand) {
@@ -208,13 +198,7 @@ bool applies(const KernelUse& use) {
 
 template <Function function, bool backward>
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
-  const Shape& shape = use.outputs[0].geometry.shape;
-  const auto rank = static_cast<int64_t>(shape.size());
-  const int64_t dim = wrap_dim(use.attrs.integer("dim"), rank);
-  Cut cut;
-  for (int64_t i = 0; i < rank; ++i) {
-    (i < dim ? cut.outer : i == dim ? cut.size : cut.inner) *= shape[static_cast<size_t>(i)];
-  }
+  const DimensionCut cut = cut_around(use.outputs[0].geometry.shape, use.attrs.integer("dim"));
   return std::make_unique<SoftmaxKernel<function, backward>>(cut);
 }
 

@@ -1,0 +1,72 @@
+#include "tessera/torch/refusals.h"
+
+#include <ATen/ATen.h>
+
+#include "tessera/torch/provenance.h"
+
+namespace tessera {
+namespace {
+
+// Masks select a number of elements that depends on their values.
+bool has_mask(const AtenCall& call) {
+  const c10::IValue* indices = call.find("indices");
+  if (!indices || !indices->isList()) return false;
+  for (const c10::IValue& item : indices->toListRef()) {
+    if (!item.isTensor() || !item.toTensor().defined()) continue;
+    const auto type = item.toTensor().scalar_type();
+    if (type == at::kBool || type == at::kByte) return true;
+  }
+  return false;
+}
+
+Error error_at(const std::string& asked_by, const Origin& origin, const std::string& sentence) {
+  const ErrorContext where("{} at {}", asked_by, place(origin));
+  return Error(ErrorKind::user, sentence);
+}
+
+}  // namespace
+
+bool depends_on_values(const AtenCall& call) {
+  if (call.overload() == "index.Tensor") return has_mask(call);
+  return call.op().hasTag(at::Tag::data_dependent_output) ||
+         call.op().hasTag(at::Tag::dynamic_output_shape) || call.overload() == "is_nonzero";
+}
+
+bool makes_tensor(const AtenCall& call) {
+  for (const auto& result : call.schema().returns()) {
+    if (result.type()->str().find("Tensor") != std::string::npos) return true;
+  }
+  return call.schema().returns().empty();
+}
+
+Error shape_refusal(const AtenCall& call, const Origin& origin) {
+  const bool masked = call.overload() == "index.Tensor";  // which takes a mask's places
+  const std::string name = masked ? "aten::nonzero" : call.schema().name();
+  const bool counts =
+      name.find("unique") != std::string::npos || name.find("bincount") != std::string::npos;
+  return error_at(
+      name, origin,
+      fmt::format("Operations using {} are unsupported because the output shape is determined "
+                  "by the tensor values; {}",
+                  name,
+                  counts ? "count a known number of classes instead, with torch.bincount(x, "
+                           "minlength=n) or one_hot(x, n).sum(0)"
+                         : "keep the whole tensor instead, with torch.where or a product with "
+                           "the mask"));
+}
+
+Error value_refusal(const std::string& asked_by, const Origin& origin) {
+  return error_at(
+      asked_by, origin,
+      fmt::format("forward looked at the value of a tensor ({}), which is only known when the "
+                  "program runs; .item(), bool(), tolist(), numpy() and control flow over "
+                  "tensors cannot be part of a static graph: use tensor operators such as "
+                  "torch.where, or pass the number as an argument that is not a tensor",
+                  asked_by));
+}
+
+std::string asked_by(const AtenCall& call) {
+  return call.overload() == "_local_scalar_dense" ? ".item()" : call.overload();
+}
+
+}  // namespace tessera
