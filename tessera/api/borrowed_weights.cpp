@@ -29,7 +29,7 @@ BorrowedWeights::BorrowedWeights(const std::vector<NamedTensor>& weights) {
 bool BorrowedWeights::changed(const Borrowed& weight) {
   return version_of(weight.tensor) != weight.tensor_version ||
          memory_of(weight.tensor) != weight.memory ||
-         weight.record->version != weight.record_version || weight.record->newer_values;
+         weight.record->version != weight.record_version || weight.record->newer_values();
 }
 
 void BorrowedWeights::notice_changes() {
