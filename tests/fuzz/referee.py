@@ -50,8 +50,8 @@ CANCELLING = re.compile(r"aten::(native_\w+_norm_backward|_(log_)?softmax|var|st
 
 # These add up what may be much larger than the sum: it is rounded by parts of its neighbours' size.
 SUMMING = re.compile(
-    r"aten::(\w*convolution\w*|(add|badd)?b?mm|mv|dot|addmv|sum|mean|cumsum|\w*avg_pool\w*|_?cdist\w*"
-    r"|index_add|scatter_add|\w*_backward)$"
+    r"aten::(\w*convolution\w*|(add|badd)?b?mm|mv|dot|addmv|sum|mean|cumsum|\w*avg_pool\w*"
+    r"|_?cdist\w*|index_add|scatter_add|\w*_backward)$"
 )
 
 
