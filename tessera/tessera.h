@@ -2,8 +2,8 @@
 #pragma once
 
 #include "tessera/api/data_loader.h"
+#include "tessera/api/executor/weights_file.h"
 #include "tessera/api/logging.h"
 #include "tessera/api/model.h"
-#include "tessera/api/optim.h"
-#include "tessera/api/options.h"
-#include "tessera/api/weights_file.h"
+#include "tessera/api/optimizer/optim.h"
+#include "tessera/api/options/options.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/api/options.h"
+#include "tessera/api/options/options.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "tessera/api/hardware.h"
-#include "tessera/api/options.h"
+#include "tessera/api/options/options.h"
 #include "tessera/base/error.h"
 #include "tessera/base/error_log.h"
 #include "tessera/base/log.h"

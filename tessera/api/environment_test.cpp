@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "tessera/api/options.h"
+#include "tessera/api/options/options.h"
 #include "tessera/base/error.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "tessera/api/tensor_names.h"
+#include "tessera/api/executor/tensor_names.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/replace_file.h"

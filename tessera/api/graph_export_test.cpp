@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tessera/api/cycle_estimate.h"
+#include "tessera/api/executor/cycle_estimate.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/api/compile_hooks.h"
-#include "tessera/api/executor.h"
+#include "tessera/api/executor/compile_hooks.h"
+#include "tessera/api/executor/executor.h"
 #include "tessera/api/hardware.h"
-#include "tessera/api/optim.h"
+#include "tessera/api/optimizer/optim.h"
 #include "tessera/api/structure.h"
 #include "tessera/base/error.h"
 

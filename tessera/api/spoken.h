@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "tessera/api/option_value.h"
+#include "tessera/api/options/option_value.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/api/executor.h"
+#include "tessera/api/executor/executor.h"
 
 #include <c10/util/SmallVector.h>
 #include <pybind11/functional.h>
@@ -7,7 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "tessera/api/data_loader.h"
-#include "tessera/api/result_tensor.h"
+#include "tessera/api/executor/result_tensor.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/bindings/bindings.h"
 #include "tessera/ir/text.h"

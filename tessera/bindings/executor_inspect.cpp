@@ -1,7 +1,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "tessera/api/executor.h"
+#include "tessera/api/executor/executor.h"
 #include "tessera/api/graph_export.h"
 #include "tessera/bindings/bindings.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/api/optimizer.h"
+#include "tessera/api/optimizer/optimizer.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>

@@ -3,7 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "tessera/api/option_value.h"
+#include "tessera/api/options/option_value.h"
 
 namespace tessera {
 

@@ -1,13 +1,13 @@
 // The core of poptorch.Options: values by name, and the setters that do more than set one. What
 // Python users see, with its documentation, is python/poptorch/options.py.
-#include "tessera/api/options.h"
+#include "tessera/api/options/options.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
 
 #include "tessera/api/data_loader.h"
-#include "tessera/api/option_warnings.h"
-#include "tessera/api/pipeline_check.h"
+#include "tessera/api/options/option_warnings.h"
+#include "tessera/api/options/pipeline_check.h"
 #include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/bindings/bindings.h"

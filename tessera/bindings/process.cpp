@@ -1,7 +1,7 @@
 // What concerns the whole process: hooks around compilations, the hardware.
 #include <pybind11/functional.h>
 
-#include "tessera/api/compile_hooks.h"
+#include "tessera/api/executor/compile_hooks.h"
 #include "tessera/api/hardware.h"
 #include "tessera/bindings/bindings.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "tessera/backend/cpu/kernels/count_onednn_for_test.h"
+#include "tessera/backend/cpu/kernels/onednn/count_onednn_for_test.h"
 #include "tessera/base/checkout_for_test.h"
 #include "tessera/base/count_allocations_for_test.h"
 #include "tessera/base/text_files_for_test.h"

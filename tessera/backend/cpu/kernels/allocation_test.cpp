@@ -5,8 +5,8 @@
 #include <memory>
 #include <thread>
 
-#include "tessera/backend/cpu/kernels/count_onednn_for_test.h"
 #include "tessera/backend/cpu/kernels/kernel_for_test.h"
+#include "tessera/backend/cpu/kernels/onednn/count_onednn_for_test.h"
 
 #ifdef TESSERA_COUNTS_ALLOCATIONS
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/backend/cpu/kernels/gemm_pack.h"
 #include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
 #include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {

@@ -8,8 +8,8 @@
 #include <array>
 #include <utility>
 
-#include "tessera/backend/cpu/kernels/fused_program.h"
 #include "tessera/backend/cpu/kernels/tailed_kernel.h"
+#include "tessera/backend/cpu/kernels/x86/fused/program.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/contraction_map.h"
 #include "tessera/ops/registry.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/gemm_pack.h"
+#include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
 #include "tessera/base/cpu_level.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/extremes.h"
+#include "tessera/backend/cpu/kernels/x86/reduce/extremes.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/split_names.h"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tessera/backend/cpu/kernels/fused_instructions.h"
 #include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
 #include "tessera/base/geometry.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"

@@ -1,0 +1,280 @@
+// What an executor does with its optimiser: the update in the program, its numbers, its state.
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "tessera/api/executor/executor.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/passes/add_optimizer.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
+
+namespace tessera {
+namespace {
+
+bool is_weight(const at::Tensor& parameter, const at::Tensor& weight) {
+  if (parameter.is_same(weight)) return true;
+  return parameter.has_storage() && weight.has_storage() && parameter.numel() > 0 &&
+         parameter.storage().is_alias_of(weight.storage()) &&
+         parameter.storage_offset() == weight.storage_offset() &&
+         parameter.sizes() == weight.sizes();
+}
+
+// What the module calls a parameter of an optimiser; empty where it does not have it.
+std::string name_of(const at::Tensor& parameter, const std::vector<NamedTensor>& module) {
+  for (const auto& [name, tensor] : module) {
+    if (is_weight(parameter, tensor)) return name;
+  }
+  return {};
+}
+
+// What an optimiser has that is no part of the model stays as it is: eager execution might train
+// it. Error where all of it is: whoever made it meant another model.
+Optimizer::Names names_of(const Optimizer& optimizer, const std::vector<NamedTensor>& module) {
+  Optimizer::Names names;
+  std::vector<std::string> foreign;
+  bool trains_some = false;
+  for (const OptimizerGroup& group : optimizer.groups()) {
+    auto& in_group = names.emplace_back();
+    for (const at::Tensor& parameter : group.parameters) {
+      in_group.push_back(name_of(parameter, module));
+      trains_some = trains_some || !in_group.back().empty();
+      if (!in_group.back().empty() || !parameter.requires_grad()) continue;
+      foreign.push_back(fmt::format("number {} of group {} ({}{})", in_group.size() - 1,
+                                    names.size() - 1, c10::toString(parameter.scalar_type()),
+                                    to_string(shape_of(parameter))));
+    }
+  }
+  const size_t count = foreign.size();
+  constexpr size_t most = 5;
+  if (count > most) {
+    foreign.resize(most);
+    foreign.push_back(fmt::format("{} more", count - most));
+  }
+  if (count == 0) return names;
+  const std::string message = fmt::format(
+      "the optimizer has parameters that are not the wrapped model's, and that its "
+      "program does not train: {}",
+      fmt::join(foreign, ", "));
+  check(trains_some, "{}; make the optimizer from the parameters() that the model has now",
+        message);
+  log(LogLevel::warn, "{}", message);
+  return names;
+}
+
+}  // namespace
+
+// The optimiser's part of the step: which captured parameter is in which group.
+void Executor::add_update(Capture& captured) {
+  UpdateSpec spec = optimizer_.program();
+  spec.gradient_accumulation = options_.Training().gradient_accumulation();
+  const TrainingOptions& training = options_.Training();
+  spec.mean_reduction =
+      training.accumulation_and_replication_reduction_type() == ReductionType::mean;
+  spec.running_mean = training.mean_accumulation_and_replication_reduction_strategy() ==
+                      MeanReductionStrategy::running;
+  grouped_ = names_of(optimizer_, model_.parameters());
+  updated_.clear();
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    for (const at::Tensor& parameter : optimizer_.groups()[g].parameters) {
+      for (const BoundState& state : captured.states) {
+        if (state.kind != StateKind::parameter || !is_weight(parameter, state.host)) continue;
+        spec.groups[g].parameters.push_back(state.name);
+        break;
+      }
+    }
+    updated_.push_back(spec.groups[g].parameters);
+  }
+  add_optimizer(captured.graph, spec);
+  optimizer_.compiled();
+}
+
+// The parameters of a group stay what they were, also where the module has new tensors for them.
+void Executor::check_same_parameters(const Optimizer& optimizer) const {
+  const auto& before = optimizer_.groups();
+  const auto& now = optimizer.groups();
+  const auto module = model_.parameters();
+  for (size_t g = 0; g < now.size() && g < before.size(); ++g) {
+    const auto &ours = now[g].parameters, &theirs = before[g].parameters;
+    bool same = ours.size() == theirs.size();
+    for (size_t i = 0; same && i < ours.size(); ++i) {
+      same = ours[i].is_same(theirs[i]) ||
+             (name_of(ours[i], module) == grouped_[g][i] && !grouped_[g][i].empty());
+    }
+    check(same,
+          "setOptimizer: the parameters of group {} cannot change after the model was compiled; "
+          "call destroy() first",
+          g);
+  }
+}
+
+// What an optimiser means for the options, and what of it has no meaning.
+void Executor::accept(const Optimizer& optimizer) {
+  attributes_.look_at(
+      optimizer, options_.relax_optimizer_attributes_checks() ? LogLevel::debug : LogLevel::warn);
+  // A sum would leave the range of half-precision accumulators.
+  const OptimizerValues& values = optimizer.settings().values;
+  const bool half = value_of(values, "accum_type", 32) == 16;
+  if (!half || value_of(values, "use_combined_accum") != 0 ||
+      options_.Training().mean_accumulation_and_replication_reduction_strategy() ==
+          MeanReductionStrategy::running) {
+    return;
+  }
+  check(!isCompiled(), ErrorKind::value,
+        "setOptimizer: accum_type=torch.float16 needs MeanReductionStrategy.Running, but the model "
+        "is already compiled for another strategy; call destroy() first");
+  options_.unfreeze();
+  options_.Training().setMeanAccumulationAndReplicationReductionStrategy(
+      MeanReductionStrategy::running);
+  options_.freeze();
+}
+
+void Executor::setOptimizer(Optimizer optimizer) {
+  check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
+  // Kept while it is disconnected, which must happen without our lock.
+  std::optional<Optimizer> before;
+  {
+    const std::lock_guard lock(mutex_);
+    if (isCompiled()) {
+      optimizer.take_program_of(optimizer_);
+      check_same_parameters(optimizer);
+    }
+    accept(optimizer);
+    before = optimizer_;
+  }
+  const bool same_state = &before->state() == &optimizer.state();
+  const auto kept = before->state().to_send(*this);
+  if (!same_state) before->state().disconnect(*this, before->keeps_state());
+  {
+    const std::lock_guard lock(mutex_);
+    const bool changed = !optimizer.has_numbers_of(optimizer_);
+    optimizer_ = std::move(optimizer);
+    default_optimizer_ = false;
+    if (changed) {
+      loaded_numbers_.clear();
+      if (isAttachedToDevice()) send_hyperparameters();
+    }
+    optimizer_outdated_ = optimizer_outdated_ || changed || !same_state;
+  }
+  OptimizerState& state = optimizer_.state();
+  if (same_state) return state.forget_numbers();
+  state.connect(*this);
+  const std::lock_guard lock(mutex_);
+  // What a program remembers stays with it where the new optimiser brings nothing.
+  if (kept && isCompiled() && !isAttachedToDevice() && !state.to_send(*this)) {
+    state.store(*this, kept->values);
+  }
+}
+
+void Executor::send_hyperparameters() {
+  if (purpose_ == Purpose::training && log_level() <= LogLevel::debug) {
+    for (const std::string& line : optimizer_.described()) {
+      log(LogLevel::debug, "Updating {}", line);
+    }
+  }
+  const auto numbers = optimizer_.hyperparameters();
+  const std::map<std::string_view, double> by_name(numbers.begin(), numbers.end());
+  const auto& inputs = executable_->hyperparameters();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto at = by_name.find(inputs[i].name);
+    if (at != by_name.end()) session_->set_hyperparameter(i, at->second);
+  }
+}
+
+std::vector<NamedTensor> Executor::optimizer_numbers() const {
+  const NotRecorded quiet;
+  std::vector<NamedTensor> numbers;
+  for (const auto& [name, value] : optimizer_.device_numbers(updated_)) {
+    const auto loaded = loaded_numbers_.find(name);
+    const double number = loaded == loaded_numbers_.end() ? value : loaded->second;
+    numbers.push_back({name, at::scalar_tensor(number, at::kFloat)});
+  }
+  return numbers;
+}
+
+std::optional<std::vector<NamedTensor>> Executor::newer_numbers() {
+  const std::lock_guard lock(mutex_);
+  if (!isAttachedToDevice() || !optimizer_outdated_) return std::nullopt;
+  return optimizer_numbers();
+}
+
+bool Executor::bring_optimizer_state() {
+  const std::lock_guard lock(mutex_);
+  if (!isAttachedToDevice() || !optimizer_outdated_ || optimizer_.state().pending(*this))
+    return false;
+  if (optimizer_.keeps_state()) {
+    log(LogLevel::debug, "Writing optimiser state tensors from IPU to host.");
+  }
+  const NotRecorded quiet;  // somebody may ask while another model is captured
+  OptimizerStateDict values;
+  const auto& states = executable_->states();
+  for (size_t i = weights_.size(); i < states.size(); ++i) {
+    const at::Tensor tensor = at::empty(states[i].type.shape, scalar_type_of(states[i].type.dtype));
+    session_->read_state(i, bytes_of(tensor));
+    values.ipu_state.push_back({states[i].name, tensor});
+  }
+  values.ipu_param = optimizer_numbers();
+  for (const OptimizerGroup& group : optimizer_.groups()) values.groups.push_back(group.values);
+  optimizer_.state().store(*this, std::move(values));
+  optimizer_outdated_ = false;
+  return true;
+}
+
+// Also where only a part of the state was loaded: the rest stays as the device has it.
+void Executor::send_optimizer_state() {
+  optimizer_outdated_ = true;
+  const auto pending = optimizer_.state().to_send(*this);
+  if (!pending) return;
+  if (optimizer_.keeps_state()) {
+    log(LogLevel::debug, "Writing optimiser state tensors from host to IPU memory");
+  }
+  const NotRecorded quiet;
+  const at::NoGradGuard no_grad;
+  std::map<std::string_view, at::Tensor> given;
+  for (const auto& [name, tensor] : pending->values.ipu_state) given[name] = tensor;
+  const auto& states = executable_->states();
+  std::vector<std::string> missing;
+  std::vector<std::pair<size_t, at::Tensor>> writes;
+  for (size_t i = weights_.size(); i < states.size(); ++i) {
+    const auto at = given.find(states[i].name);
+    if (at == given.end()) {
+      // Between two calls these are empty anyway.
+      if (states[i].kind != StateKind::accumulator) missing.push_back(states[i].name);
+      continue;
+    }
+    check(at->second.sizes() == states[i].type.shape,
+          "the optimiser's state '{}' that was loaded has shape {}, but that of this model has {}; "
+          "load the state of an optimiser for the same model",
+          states[i].name, to_string(shape_of(at->second)), to_string(states[i].type.shape));
+    const auto type = scalar_type_of(states[i].type.dtype);
+    writes.emplace_back(i, at->second.to(at::kCPU, type).contiguous());
+  }
+  if (pending->numbers) {
+    optimizer_.take_device_numbers(pending->values, updated_);
+    for (const auto& [name, tensor] : pending->values.ipu_param) {
+      loaded_numbers_[name] = tensor.item().toFloat();
+    }
+    send_hyperparameters();
+  }
+  for (const auto& [index, tensor] : writes) session_->write_state(index, bytes_of(tensor));
+  optimizer_.state().sent();
+  if (pending->loaded && !missing.empty()) {
+    log(LogLevel::warn,
+        "the optimiser state that was loaded has no {}; what the device has there is kept",
+        fmt::join(missing, ", "));
+  }
+}
+
+// A state that was loaded while the program runs: the host's weights go with it, since whoever
+// loads one half of a checkpoint usually loaded the other as well.
+void Executor::send_loaded_state() {
+  if (host_outdated_) {
+    log(LogLevel::debug, "copyWeightsToHost(): a state of the optimiser was loaded");
+    copyWeightsToHost();
+  }
+  send_optimizer_state();
+  copyWeightsToDevice();
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// The optimisers of C++ programs. What is given may change after compiling, what is left out has
+// its default and is constant; variable_attrs() says otherwise.
+//
+//   tessera::optim::SGD optimizer(model->parameters(), {.lr = 0.1, .momentum = 0.9});
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "tessera/api/optimizer/optimizer.h"
+
+namespace tessera::optim {
+
+using Number = std::optional<double>;
+using Betas = std::optional<std::array<double, 2>>;
+
+struct SGDOptions {
+  double lr;
+  Number momentum = {};      // 0
+  Number dampening = {};     // 0
+  Number weight_decay = {};  // 0
+  bool nesterov = false;
+  Number loss_scaling = {};  // 1
+  Number max_grad_norm = {};
+};
+struct AdamOptions {
+  Number lr = {};            // 1e-3
+  Betas betas = {};          // 0.9, 0.999
+  Number eps = {};           // 1e-8
+  Number weight_decay = {};  // 0
+  Number loss_scaling = {};  // 1
+  Number max_grad_norm = {};
+};
+struct AdamWOptions {
+  Number lr = {};            // 1e-3
+  Betas betas = {};          // 0.9, 0.999
+  Number eps = {};           // 1e-8
+  Number weight_decay = {};  // 1e-2
+  bool bias_correction = true;
+  Number loss_scaling = {};  // 1
+  Number max_grad_norm = {};
+};
+struct RMSpropOptions {
+  Number lr = {};            // 1e-2
+  Number alpha = {};         // 0.99
+  Number eps = {};           // 1e-8
+  Number weight_decay = {};  // 0
+  Number momentum = {};      // 0
+  bool centered = false;
+  bool use_tf_variant = false;
+  Number loss_scaling = {};  // 1
+};
+struct LAMBOptions {
+  Number lr = {};            // 1e-3
+  Betas betas = {};          // 0.9, 0.999
+  Number eps = {};           // 1e-8
+  Number weight_decay = {};  // 1e-2
+  bool bias_correction = true;
+  Number max_weight_norm = {};  // 65500
+  Number loss_scaling = {};     // 1
+};
+
+template <typename Options>
+struct Group {
+  std::vector<at::Tensor> parameters;
+  Options options;
+};
+
+// One group of parameters, or several with numbers of their own; what belongs to the whole
+// optimiser (loss_scaling, max_grad_norm, bias_correction, use_tf_variant) is the first group's. A
+// number that one group gives is variable in all.
+template <typename Options>
+class Described : public Optimizer {
+ public:
+  Described(std::vector<at::Tensor> parameters, const Options& options);
+  explicit Described(const std::vector<Group<Options>>& groups);
+};
+
+using SGD = Described<SGDOptions>;
+using Adam = Described<AdamOptions>;
+using AdamW = Described<AdamWOptions>;
+using RMSprop = Described<RMSpropOptions>;
+using LAMB = Described<LAMBOptions>;
+
+}  // namespace tessera::optim

@@ -1,0 +1,313 @@
+#include "tessera/backend/cpu/kernels/x86/fused/program.h"
+
+#include <algorithm>
+
+#include "tessera/base/cpu_level.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t piece_elements = 16384;
+constexpr int64_t most_folded_cuts = 64;  // each needs sums of its own
+constexpr int64_t enough_pieces = 32;     // to keep threads busy without cutting what is summed
+constexpr int64_t column_step = 1024;     // sums of so many columns stay in the first cache
+constexpr size_t most_steps = 64;
+constexpr int64_t farthest = int64_t{1} << 26;  // strides within a row fit into instructions
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Walks through outer dimensions [first, last) row by row and keeps all streams' offsets.
+class Odometer {
+ public:
+  Odometer(const FusedSpace& space, size_t first, size_t last, int64_t start)
+      : space_(space), first_(first), last_(last) {
+    for (size_t dim = last; dim-- > first;) {
+      index_[dim] = start % space.outer[dim];
+      start /= space.outer[dim];
+      for (size_t i = 0; i < space.operands.size(); ++i) {
+        operands[i] += index_[dim] * space.operands[i].strides[dim];
+      }
+      for (size_t i = 0; i < space.results.size(); ++i) {
+        results[i] += index_[dim] * space.results[i].strides[dim];
+      }
+    }
+  }
+
+  void next() {
+    for (size_t dim = last_; dim-- > first_;) {
+      const bool wraps = ++index_[dim] == space_.outer[dim];
+      move(dim, wraps ? 1 - space_.outer[dim] : 1);
+      if (!wraps) return;
+      index_[dim] = 0;
+    }
+  }
+
+  std::array<int64_t, FusedRow::most_operands> operands{};
+  std::array<int64_t, FusedRow::most_results> results{};
+
+ private:
+  void move(size_t dim, int64_t steps) {
+    for (size_t i = 0; i < space_.operands.size(); ++i) {
+      operands[i] += steps * space_.operands[i].strides[dim];
+    }
+    for (size_t i = 0; i < space_.results.size(); ++i) {
+      results[i] += steps * space_.results[i].strides[dim];
+    }
+  }
+
+  const FusedSpace& space_;
+  const size_t first_, last_;
+  std::array<int64_t, 8> index_{};
+};
+
+// From the first element of a row to one further on.
+int64_t offset_in_row(const FusedStream& stream, int64_t element) {
+  return element / 8 * stream.vector_stride;
+}
+
+bool within_reach(const FusedStream& stream) {
+  return stream.vector_stride < farthest && stream.lane_stride < farthest;
+}
+
+bool has_code(const Body& body, const KernelUse& use) {
+  std::vector<TensorType> operands;
+  for (const KernelOperand& operand : use.inputs) {
+    operands.push_back({operand.dtype, {}});
+  }
+  const auto types = step_types(body, operands);
+  for (const BodyStep& step : body.steps) {
+    std::vector<DType> arguments;
+    for (const BodyValue& value : step.arguments) {
+      switch (value.from) {
+        case BodyValue::From::operand:
+          arguments.push_back(operands[value.index].dtype);
+          break;
+        case BodyValue::From::step:
+          arguments.push_back(types[value.index].dtype);
+          break;
+        case BodyValue::From::number:
+          arguments.push_back(DType::f32);
+          break;
+      }
+    }
+    if (!find_instruction(step, arguments)) return false;
+  }
+  for (const BodyResult& result : body.results) {
+    const bool step = result.value.from == BodyValue::From::step;
+    const DType type = step ? types[result.value.index].dtype : operands[result.value.index].dtype;
+    if (result.summed && type != DType::f32) return false;
+  }
+  return true;
+}
+
+bool has_room(const Body& body, const FusedSpace& space) {
+  const size_t sums = body.results.size() - space.results.size();
+  return body.steps.size() <= most_steps && space.operands.size() <= FusedRow::most_operands &&
+         space.results.size() <= FusedRow::most_results && sums <= FusedRow::most_sums &&
+         body.steps.size() + space.operands.size() <= FusedEmitter::most_values;
+}
+
+bool has_streams(const FusedSpace& space) {
+  return std::all_of(space.operands.begin(), space.operands.end(), [](const FusedStream& stream) {
+    // Truth values are bytes: only whole vectors of them, or one vector for the row.
+    const bool bytes = stream.dtype == DType::boolean;
+    return within_reach(stream) && (!bytes || stream.dense() || stream.constant_in_row());
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<FusedProgram> FusedProgram::make(Body body, const KernelUse& use) {
+  return make(std::move(body), use, true);
+}
+
+std::unique_ptr<FusedProgram> FusedProgram::make_for_boxes(Body body, const KernelUse& use) {
+  return make(std::move(body), use, false);
+}
+
+bool FusedProgram::fits(const Body& body, const KernelUse& use) {
+  return space_for(body, use, true).has_value();
+}
+
+// None where the body cannot run in it.
+std::optional<FusedSpace> FusedProgram::space_for(const Body& body, const KernelUse& use,
+                                                  bool merged) {
+  if (!has_avx2() || use.inputs.empty() || !has_code(body, use)) return std::nullopt;
+  auto space = fused_space(body, use, merged);
+  if (!space || !has_room(body, *space) || !has_streams(*space)) return std::nullopt;
+  return space;
+}
+
+std::unique_ptr<FusedProgram> FusedProgram::make(Body body, const KernelUse& use, bool merged) {
+  auto space = space_for(body, use, merged);
+  if (!space) return nullptr;
+  return std::unique_ptr<FusedProgram>(new FusedProgram(std::move(body), *std::move(space)));
+}
+
+FusedProgram::FusedProgram(Body body, FusedSpace space)
+    : body_(std::move(body)), space_(std::move(space)), code_(body_, space_) {
+  for (size_t i = 0; i < body_.results.size(); ++i) {
+    (body_.results[i].summed ? sum_results_ : plain_results_).push_back(i);
+  }
+  for (size_t i = 0; i < space_.outer.size(); ++i) {
+    (i < space_.kept ? kept_rows_ : folded_rows_) *= space_.outer[i];
+  }
+  cut();
+}
+
+bool FusedProgram::folds_rows() const {
+  return space_.sums == FusedSpace::Sums::row || space_.sums == FusedSpace::Sums::lanes;
+}
+
+void FusedProgram::cut() {
+  row_step_ = space_.row;
+  folded_step_ = folded_rows_;
+  if (space_.sums == FusedSpace::Sums::none) {
+    row_step_ = std::min(space_.row, piece_elements);
+    kept_step_ = std::max<int64_t>(1, piece_elements / row_step_);
+  } else if (folds_rows()) {
+    sum_unit_ = space_.sums == FusedSpace::Sums::lanes ? 8 : 1;
+    const int64_t elements = folded_rows_ * space_.row;  // of one kept row
+    kept_step_ = std::max<int64_t>(1, piece_elements / elements);
+    if (kept_rows_ < enough_pieces && elements > piece_elements) {
+      const int64_t wanted = std::min(divided_up(elements, piece_elements), most_folded_cuts);
+      folded_step_ = std::max<int64_t>(1, folded_rows_ / wanted);
+      const int64_t row_cuts = divided_up(wanted, divided_up(folded_rows_, folded_step_));
+      if (row_cuts > 1) row_step_ = aligned(divided_up(space_.row, row_cuts));
+    }
+  } else {
+    sum_unit_ = divided_up(space_.row, 8) * 8;
+    row_step_ = std::min(space_.row, column_step);
+    const int64_t pieces = kept_rows_ * divided_up(space_.row, row_step_);
+    if (pieces < enough_pieces) {
+      const int64_t wanted =
+          std::min(divided_up(folded_rows_ * row_step_, piece_elements), most_folded_cuts);
+      folded_step_ = divided_up(folded_rows_, wanted);
+    }
+  }
+  kept_cuts_ = divided_up(kept_rows_, kept_step_);
+  folded_cuts_ = divided_up(folded_rows_, folded_step_);
+  row_cuts_ = divided_up(space_.row, row_step_);
+}
+
+int64_t FusedProgram::workspace_bytes() const {
+  const int64_t parts = folds_rows() ? folded_cuts_ * row_cuts_ : folded_cuts_;
+  return parts * static_cast<int64_t>(sum_count() * sizeof(double)) * kept_rows_ * sum_unit_;
+}
+
+double* FusedProgram::sum_at(double* sums, int64_t part, size_t sum, int64_t kept_row) const {
+  const int64_t whole = part * static_cast<int64_t>(sum_count()) + static_cast<int64_t>(sum);
+  return sums + (whole * kept_rows_ + kept_row) * sum_unit_;
+}
+
+void FusedProgram::run(int64_t piece, std::span<const TensorView> operands,
+                       std::span<const TensorView> results, double* sums) const {
+  const int64_t row_cut = piece % row_cuts_;
+  const int64_t folded_cut = piece / row_cuts_ % folded_cuts_;
+  const int64_t kept_begin = piece / row_cuts_ / folded_cuts_ * kept_step_;
+  const int64_t kept_end = std::min(kept_begin + kept_step_, kept_rows_);
+  const int64_t folded_begin = folded_cut * folded_step_;
+  const int64_t folded_end = std::min(folded_begin + folded_step_, folded_rows_);
+  const int64_t row_begin = row_cut * row_step_;
+  const int64_t elements = std::min(row_step_, space_.row - row_begin);
+  const int64_t part = folds_rows() ? folded_cut * row_cuts_ + row_cut : folded_cut;
+
+  FusedRow row;
+  row.vectors = elements / 8;
+  row.tail = elements % 8;
+  Odometer kept(space_, 0, space_.kept, kept_begin);
+  for (int64_t k = kept_begin; k < kept_end; ++k, kept.next()) {
+    for (size_t i = 0; i < sum_count(); ++i) {
+      row.sums[i] = sum_at(sums, part, i, k) + (folds_rows() ? 0 : row_begin);
+      std::fill_n(row.sums[i], folds_rows() ? sum_unit_ : divided_up(elements, 8) * 8, 0.0);
+    }
+    Odometer folded(space_, space_.kept, space_.outer.size(), folded_begin);
+    for (int64_t f = folded_begin; f < folded_end; ++f, folded.next()) {
+      for (size_t i = 0; i < space_.operands.size(); ++i) {
+        const FusedStream& stream = space_.operands[i];
+        const int64_t at = kept.operands[i] + folded.operands[i] + offset_in_row(stream, row_begin);
+        row.operands[i] = operands[i].data + at * static_cast<int64_t>(size_of(stream.dtype));
+      }
+      for (size_t i = 0; i < space_.results.size(); ++i) {
+        const FusedStream& stream = space_.results[i];
+        const int64_t at = kept.results[i] + folded.results[i] + offset_in_row(stream, row_begin);
+        row.results[i] =
+            results[plain_results_[i]].data + at * static_cast<int64_t>(size_of(stream.dtype));
+      }
+      code_.run(row);
+    }
+  }
+}
+
+// Inner dimensions that the box has all of become part of its rows where they are even.
+void FusedProgram::run(const Box& box, std::span<const TensorView> operands,
+                       std::span<const TensorView> results) const {
+  const size_t rank = space_.outer.size();
+  size_t outer = rank;  // dimensions before it are walked through
+  const int64_t lane_dim = space_.grouped ? 8 : 1;
+  int64_t begin = box.begin[rank], elements = (box.end[rank] - begin) * lane_dim;
+  bool whole = elements == space_.row;
+  int64_t row_dim = -1;  // the dimension whose beginning is the row's
+  while (outer > 0 && whole && space_.even[outer - 1]) {
+    --outer;
+    elements *= box.end[outer] - box.begin[outer];
+    row_dim = static_cast<int64_t>(outer);
+    whole = box.end[outer] - box.begin[outer] == space_.outer[outer];
+  }
+  const auto offset = [&](const FusedStream& stream, const auto& index) {
+    int64_t at = 0;
+    for (size_t dim = 0; dim < outer; ++dim) at += index[dim] * stream.strides[dim];
+    if (row_dim >= 0) {
+      at += box.begin[outer] * stream.strides[outer];
+    } else {
+      at += begin * (space_.grouped ? stream.vector_stride : stream.lane_stride);
+    }
+    return at * static_cast<int64_t>(size_of(stream.dtype));
+  };
+
+  FusedRow row;
+  row.vectors = elements / 8;
+  row.tail = elements % 8;
+  if (elements <= 0) return;
+  auto index = box.begin;
+  for (bool more = true; more;) {
+    for (size_t i = 0; i < space_.operands.size(); ++i) {
+      row.operands[i] = operands[i].data + offset(space_.operands[i], index);
+    }
+    for (size_t i = 0; i < space_.results.size(); ++i) {
+      row.results[i] = results[plain_results_[i]].data + offset(space_.results[i], index);
+    }
+    code_.run(row);
+    more = false;
+    for (size_t dim = outer; dim-- > 0 && !more;) {
+      more = ++index[dim] < box.end[dim];
+      if (!more) index[dim] = box.begin[dim];
+    }
+  }
+}
+
+void FusedProgram::finish(int64_t begin, int64_t end, std::span<const TensorView> results,
+                          const double* sums) const {
+  const int64_t parts = folds_rows() ? folded_cuts_ * row_cuts_ : folded_cuts_;
+  const int64_t elements =
+      space_.sums == FusedSpace::Sums::columns ? space_.row : sum_unit_;  // without padding
+  for (int64_t k = begin; k < end; ++k) {
+    int64_t offset = 0, left = k;
+    for (size_t dim = space_.kept; dim-- > 0;) {
+      offset += left % space_.outer[dim] * space_.sum.strides[dim];
+      left /= space_.outer[dim];
+    }
+    for (size_t i = 0; i < sum_count(); ++i) {
+      float* to = results[sum_results_[i]].as<float>() + offset;
+      for (int64_t element = 0; element < elements; ++element) {
+        double sum = 0;
+        for (int64_t part = 0; part < parts; ++part) {
+          sum += sum_at(const_cast<double*>(sums), part, i, k)[element];
+        }
+        to[element] = static_cast<float>(sum);
+      }
+    }
+  }
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,225 @@
+#include "tessera/backend/cpu/kernels/x86/winograd/images.h"
+
+#include <algorithm>
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t lanes = 8;
+constexpr int64_t float_bytes = sizeof(float);
+// Output channels that are done together: two vectors.
+constexpr int64_t block_columns = 16;
+
+// A panel of V is [in/8][rows][8].
+GemmRows panel_rows(int64_t in) {
+  return {.row_stride = lanes,
+          .k_stride = 1,
+          .group = lanes,
+          .group_stride = lanes,
+          .panel_stride_per_row = in,
+          .group_stride_is_per_row = true};
+}
+
+}  // namespace
+
+struct WinogradImages::Operands {
+  const float *images, *weights, *bias;
+  float* result;
+  ThreadPool& pool;
+};
+
+WinogradImages::Sharing WinogradImages::sharing_of(const WinogradShape& shape, int tile) {
+  const int64_t side = tile + 2;
+  const int64_t u_bytes = side * side * shape.in * shape.out * float_bytes;
+  return u_bytes > (int64_t{4} << 20) ? Sharing::images : Sharing::weights;
+}
+
+// As many as leave V in the second-level cache beside what else is used there.
+int64_t WinogradImages::block_tiles(const WinogradShape& shape, int tile) {
+  if (sharing_of(shape, tile) == Sharing::images) return 48;
+  const int64_t side = tile + 2;
+  const int64_t fitting = (int64_t{224} << 10) / (side * side * shape.in * float_bytes);
+  return std::clamp<int64_t>(fitting, 12, 96);
+}
+
+WinogradImages::WinogradImages(const WinogradShape& shape, int tile, Direction direction)
+    : shape_(shape),
+      transform_(winograd_transform(tile)),
+      direction_(direction),
+      sharing_(sharing_of(shape, tile)),
+      blocks_(shape, tile, block_tiles(shape, tile)),
+      column_blocks_((shape.out + block_columns - 1) / block_columns),
+      v_stride_(element_stride(blocks_.most_tiles() * shape.in)),
+      u_stride_(element_stride(shape.in * block_columns)),
+      m_stride_(element_stride(blocks_.most_tiles() * block_columns)),
+      gemm_(panel_rows(shape.in)) {}
+
+int64_t WinogradImages::columns(int64_t column_block) const {
+  return std::min(block_columns, shape_.out - column_block * block_columns);
+}
+
+int64_t WinogradImages::images_chunk() const {
+  constexpr int64_t most_bytes = int64_t{12} << 20;
+  return std::clamp<int64_t>(most_bytes / (v_floats() * float_bytes), 1, blocks_.count());
+}
+
+int64_t WinogradImages::shared_floats() const {
+  return sharing_ == Sharing::weights ? column_blocks_ * u_floats() : images_chunk() * v_floats();
+}
+
+int64_t WinogradImages::room_floats() const {
+  return m_floats() + (sharing_ == Sharing::weights ? v_floats() : u_floats());
+}
+
+int64_t WinogradImages::rooms() const {
+  return std::min(Rooms::most, sharing_ == Sharing::weights ? blocks_.count() : column_blocks_);
+}
+
+int64_t WinogradImages::workspace_bytes() const {
+  return (shared_floats() + rooms() * room_floats()) * float_bytes;
+}
+
+// U of one block of output channels: [element][in][columns], for the groups of eight inputs from
+// begin to end.
+void WinogradImages::transform_weights(const Operands& o, int64_t column_block, int64_t begin,
+                                       int64_t end, float* u) const {
+  constexpr int64_t tap = lanes * lanes, taps = 9 * tap, most_vectors = block_columns / lanes;
+  const int64_t width = columns(column_block), vectors = width / lanes;
+  alignas(64) float turned[most_vectors][taps];
+  for (int64_t from = begin; from < end; ++from) {
+    const float* weights[most_vectors] = {};
+    for (int64_t vector = 0; vector < vectors; ++vector) {
+      const int64_t to = column_block * most_vectors + vector;
+      if (direction_ == Direction::forward) {
+        weights[vector] = o.weights + (to * (shape_.in / lanes) + from) * taps;
+        continue;
+      }
+      const float* given = o.weights + (from * (shape_.out / lanes) + to) * taps;
+      for (int64_t i = 0; i < 9; ++i) {
+        transpose_8x8(given + (8 - i) * tap, turned[vector] + i * tap);
+      }
+      weights[vector] = turned[vector];
+    }
+    // Whole cache lines of U are written one after the other.
+    for (int64_t i = 0; i < lanes; ++i) {
+      for (int64_t vector = 0; vector < vectors; ++vector) {
+        transform_.weight(weights[vector] + i * lanes, tap,
+                          u + (from * lanes + i) * width + vector * lanes, u_stride_);
+      }
+    }
+  }
+}
+
+// V of a block: for every element, panels as the product wants them.
+void WinogradImages::transform_images(const Operands& o, const TileBlock& block, int64_t begin,
+                                      int64_t end, float* v) const {
+  const Panels panels(block.tiles());
+  const int64_t larger_tiles = panels.larger * (panels.rows + 1);
+  const int64_t tile = transform_.tile;
+  const int64_t plane = shape_.height * shape_.width * lanes;
+  for (int64_t group = begin; group < end; ++group) {
+    int64_t row = 0, rows = panels.larger > 0 ? panels.rows + 1 : panels.rows;
+    float* panel = v + group * rows * lanes;
+    block.each([&](int64_t index, int64_t n, int64_t y, int64_t x) {
+      const ImageTile from{const_cast<float*>(o.images) + (n * (shape_.in / lanes) + group) * plane,
+                           shape_.height, shape_.width, y * tile - shape_.pad_height,
+                           x * tile - shape_.pad_width};
+      transform_.input(from, panel + row * lanes, v_stride_);
+      if (++row < rows) return;
+      row = 0;
+      const int64_t next = index + 1;
+      rows = next < larger_tiles ? panels.rows + 1 : panels.rows;
+      panel = v + next * shape_.in + group * rows * lanes;
+    });
+  }
+}
+
+void WinogradImages::multiply(const Operands& o, const TileBlock& block, int64_t column_block,
+                              const float* v, const float* u, float* m, const Tail& tail) const {
+  const int64_t tiles = block.tiles(), width = columns(column_block), vectors = width / lanes;
+  for (int64_t e = 0; e < transform_.elements; ++e) {
+    gemm_.run(v + e * v_stride_, u + e * u_stride_, m + e * m_stride_, tiles, vectors, shape_.in,
+              false);
+  }
+  const int64_t tile = transform_.tile;
+  const int64_t height = shape_.out_height(), across = shape_.out_width();
+  const int64_t first = column_block * (block_columns / lanes);
+  for (int64_t vector = 0; vector < vectors; ++vector) {
+    const float* bias = o.bias ? o.bias + (first + vector) * lanes : nullptr;
+    block.each([&](int64_t index, int64_t n, int64_t y, int64_t x) {
+      const ImageTile to{
+          o.result + (n * (shape_.out / lanes) + first + vector) * height * across * lanes, height,
+          across, y * tile, x * tile};
+      transform_.output(m + index * width + vector * lanes, m_stride_, bias, to);
+    });
+  }
+  if (!tail) return;
+  Box box;
+  box.begin = {block.image, first, block.row * tile, block.column * tile, 0};
+  box.end = {block.image + block.images, first + vectors,
+             std::min(height, (block.row + block.rows) * tile),
+             std::min(across, (block.column + block.columns) * tile), lanes};
+  tail(box);
+}
+
+void WinogradImages::run_sharing_weights(const Operands& o, float* workspace,
+                                         const Tail& tail) const {
+  // Enough groups of eight inputs at a time to be worth a piece.
+  const int64_t groups = shape_.in / lanes, grain = 8;
+  const int64_t cuts = (groups + grain - 1) / grain;
+  o.pool.run(column_blocks_ * cuts, [&](int64_t piece) {
+    const int64_t column_block = piece / cuts, begin = piece % cuts * grain;
+    transform_weights(o, column_block, begin, std::min(groups, begin + grain),
+                      workspace + column_block * u_floats());
+  });
+  Rooms rooms(workspace + shared_floats(), room_floats(), this->rooms());
+  o.pool.run(blocks_.count(), [&](int64_t piece) {
+    const Rooms::Room room(rooms);
+    float* v = room.data();
+    const TileBlock block = blocks_.block(piece);
+    transform_images(o, block, 0, groups, v);
+    for (int64_t column_block = 0; column_block < column_blocks_; ++column_block) {
+      multiply(o, block, column_block, v, workspace + column_block * u_floats(), v + v_floats(),
+               tail);
+    }
+  });
+}
+
+void WinogradImages::run_sharing_images(const Operands& o, float* workspace,
+                                        const Tail& tail) const {
+  const int64_t groups = shape_.in / lanes, grain = 8;
+  const int64_t cuts = (groups + grain - 1) / grain;
+  Rooms rooms(workspace + shared_floats(), room_floats(), this->rooms());
+  for (int64_t first = 0; first < blocks_.count(); first += images_chunk()) {
+    const int64_t count = std::min(images_chunk(), blocks_.count() - first);
+    o.pool.run(count * cuts, [&](int64_t piece) {
+      const int64_t block = piece / cuts, begin = piece % cuts * grain;
+      transform_images(o, blocks_.block(first + block), begin, std::min(groups, begin + grain),
+                       workspace + block * v_floats());
+    });
+    o.pool.run(column_blocks_, [&](int64_t column_block) {
+      const Rooms::Room room(rooms);
+      float* u = room.data();
+      transform_weights(o, column_block, 0, groups, u);
+      for (int64_t block = 0; block < count; ++block) {
+        multiply(o, blocks_.block(first + block), column_block, workspace + block * v_floats(), u,
+                 u + u_floats(), tail);
+      }
+    });
+  }
+}
+
+void WinogradImages::run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
+                                   const Tail& tail) const {
+  const Operands operands{call.inputs[0].as<float>(), call.inputs[1].as<float>(),
+                          call.has_input(2) ? call.inputs[2].as<float>() : nullptr,
+                          call.outputs[0].as<float>(), call.pool};
+  auto* memory = reinterpret_cast<float*>(workspace.data());
+  if (sharing_ == Sharing::weights) {
+    run_sharing_weights(operands, memory, tail);
+  } else {
+    run_sharing_images(operands, memory, tail);
+  }
+}
+
+}  // namespace tessera::cpu
