@@ -12,6 +12,7 @@
 #include "tessera/ops/registry.h"
 #include "tessera/ops/sample_tensors_for_test.h"
 #include "tessera/ops/split_names.h"
+#include "tessera/ops/use_cost.h"
 
 namespace tessera {
 namespace {
@@ -117,6 +118,31 @@ TEST_P(Conformance, RulesHoldForItsSamples) {
     if (row().kind != Kind::view && numel(results[0].shape) > 0) {
       EXPECT_GT(price, 0);
     }
+  }
+}
+
+// Where the rule allows it: what no dimension ties to another operand's.
+TEST_P(Conformance, CostGrowsWithTheFirstDimensions) {
+  for (size_t i = 0; i < row().samples.size(); ++i) {
+    SCOPED_TRACE(fmt::format("sample {}", i));
+    Sample larger = row().samples[i];
+    for (SampleOperand& operand : larger.operands) {
+      if (!operand.type.shape.empty()) operand.type.shape[0] *= 2;
+    }
+    std::vector<TensorType> results;
+    try {
+      results = result_types(larger);
+    } catch (const Error&) {
+      continue;
+    }
+    const auto cost = [&](const Sample& sample) {
+      return use_cost(row(), OpView(types_of(sample), completed(row(), sample.attrs)),
+                      result_types(sample));
+    };
+    const UseCost before = cost(row().samples[i]), after = cost(larger);
+    EXPECT_GE(work(after.work), work(before.work));
+    EXPECT_GE(after.operand_bytes, before.operand_bytes);
+    EXPECT_GE(after.result_bytes, before.result_bytes);
   }
 }
 
