@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include "tessera/base/half.h"
 #include "tessera/base/shape.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ template <typename T>
 constexpr bool are_elements_of(DType dtype) {
   using Element = std::remove_const_t<T>;
   if constexpr (std::is_same_v<Element, float>) return dtype == DType::f32;
+  if constexpr (std::is_same_v<Element, Half>) return dtype == DType::f16;
   if constexpr (std::is_same_v<Element, int32_t>) return dtype == DType::i32;
   if constexpr (std::is_same_v<Element, int16_t>) return dtype == DType::i16;
   if constexpr (std::is_same_v<Element, int8_t>) return dtype == DType::i8;

@@ -9,7 +9,9 @@
 #include <fstream>
 #include <iterator>
 #include <ostream>
+#include <span>
 
+#include "tessera/backend/cpu/lower/rewrites.h"
 #include "tessera/base/error.h"
 #include "tessera/base/thread_pool.h"
 #include "tessera/cli/ops_table.h"
@@ -18,6 +20,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/passes/read_graph.h"
+#include "tessera/runtime/compile.h"
 
 namespace tessera {
 namespace {
@@ -178,19 +181,22 @@ struct OptCommand {
   std::vector<std::string> passes;
   std::vector<std::string> skipped;
   bool whole_pipeline = false;
+  bool with_rewrites = false;
   bool report = false;
+  bool dump = false;
   std::string file = "-";
 
   CLI::App* declare(CLI::App& app) {
     CLI::App* command = app.add_subcommand("opt", "Read a graph, run passes over it and print it");
     auto* which = command->add_option_group("passes", "What to run");
-    which->add_option("--pass", passes, "A pass by name; may be given several times")
+    which->add_option("--pass", passes, "A pass or rewrite by name; may be given several times")
         ->allow_extra_args(false);
-    which->add_flag("--pipeline", whole_pipeline, "All passes, in their order");
+    which->add_flag("--pipeline", whole_pipeline, "All passes for any device, in their order");
+    which->add_flag("--lower", with_rewrites, "These, then all rewrites for this CPU");
     which->require_option(1);
-    command->add_option("--skip", skipped, "A pass of the pipeline to leave out")
-        ->allow_extra_args(false);
+    command->add_option("--skip", skipped, "One of them to leave out")->allow_extra_args(false);
     command->add_flag("--report", report, "Say on stderr what each pass did and how long it took");
+    command->add_flag("--dump", dump, "Print the graph on stderr after each pass");
     command->add_option("FILE", file, "The graph's text; - is the standard input")
         ->default_str("-");
     command->footer(list_of_passes());
@@ -198,15 +204,16 @@ struct OptCommand {
   }
 
   std::string run(std::istream& in, std::ostream& err) const {
-    std::vector<Pass> list(pipeline().begin(), pipeline().end());
-    if (!whole_pipeline) {
-      list.clear();
-      for (const auto& name : passes) list.push_back(find_pass(name));
+    const std::vector<Pass> list = passes_to_run();
+    PassOptions options{.disabled = skipped, .verify = true};
+    if (dump) {
+      options.dump = [&](const Pass& pass, const Graph& graph) {
+        err << fmt::format("// after {}\n{}", pass.name, print(graph));
+      };
     }
-    for (const auto& name : skipped) find_pass(name);  // a misspelt name would skip nothing
+    check_disabled(skipped, list);  // before the graph is read
     Graph graph = read_graph(read_text(file, in), FromFile::any_host_call);
-    const auto reports = run_passes(graph, list, {.disabled = skipped, .verify = true});
-    for (const auto& done : reports) {
+    for (const PassReport& done : run_passes(graph, list, options)) {
       if (!report) break;
       err << fmt::format("{:<18}{:>8} us {:>7} -> {} nodes\n", done.name, done.microseconds,
                          done.nodes_before, done.nodes_after);
@@ -215,10 +222,24 @@ struct OptCommand {
   }
 
  private:
-  static std::string list_of_passes() {
-    std::string text = "Passes, in the order of the pipeline:\n";
-    for (const Pass& pass : pipeline()) text += fmt::format("  {:<18}{}\n", pass.name, pass.reason);
+  std::vector<Pass> passes_to_run() const {
+    if (whole_pipeline) return {pipeline().begin(), pipeline().end()};
+    const std::vector<Pass> all = passes_of_a_compilation();
+    if (with_rewrites) return all;
+    std::vector<Pass> list;
+    for (const std::string& name : passes) list.push_back(find_pass(all, name));
+    return list;
+  }
+
+  static std::string lines_for(std::span<const Pass> passes) {
+    std::string text;
+    for (const Pass& pass : passes) text += fmt::format("  {:<18}{}\n", pass.name, pass.reason);
     return text;
+  }
+
+  static std::string list_of_passes() {
+    return fmt::format("Passes for any device, in their order:\n{}Rewrites for this CPU:\n{}",
+                       lines_for(pipeline()), lines_for(cpu::rewrites()));
   }
 };
 

@@ -224,6 +224,24 @@ TEST(CommandLine, RunsPasses) {
   EXPECT_TRUE(contains(skipped.err, "merge_duplicates"));
 }
 
+TEST(CommandLine, RunsRewritesOfTheCpu) {
+  constexpr const char* graph = R"(graph "g" {
+  input data "x" %0: f32[2]
+  %1 = exp(%0) : f32[2]
+  %2 = neg(%1) : f32[2]
+  output "0" %2
+}
+)";
+  const Outcome one = run({"opt", "--pass", "fuse_elementwise", "--dump"}, graph);
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_TRUE(contains(one.out, "map(")) << one.out;
+  EXPECT_EQ(one.err, "// after fuse_elementwise\n" + one.out);
+  EXPECT_TRUE(contains(run({"opt", "--lower"}, graph).out, "map("));
+  const Outcome apart = run({"opt", "--lower", "--skip", "fuse_elementwise", "--report"}, graph);
+  EXPECT_EQ(apart.out, graph);
+  EXPECT_TRUE(contains(apart.err, "recompute")) << apart.err;
+}
+
 TEST(CommandLine, BadInputIsOneSentence) {
   for (const auto& [arguments, input] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
@@ -233,6 +251,7 @@ TEST(CommandLine, BadInputIsOneSentence) {
            {{"opt", "--pipeline", "/"}, ""},
            {{"opt", "--pass", "nonsense"}, small_graph},
            {{"opt", "--pipeline", "--skip", "nonsense"}, small_graph},
+           {{"opt", "--pipeline", "--skip", "fuse_losses"}, small_graph},
            {{"opt", "--pipeline", "--skip", "decompose"}, small_graph}}) {
     const Outcome outcome = run(arguments, input);
     EXPECT_EQ(outcome.code, 1);

@@ -179,7 +179,7 @@ void fill(double value, const TensorView& to, ThreadPool& pool) {
     case DType::boolean:
       return fill_elements(static_cast<uint8_t>(value != 0), to, pool);
     case DType::f16:
-      return fill_elements(static_cast<_Float16>(value), to, pool);
+      return fill_elements(to_half(static_cast<float>(value)), to, pool);
     case DType::bf16:
       break;
   }

@@ -38,7 +38,9 @@ void copy_run(std::byte* to, const std::byte* from, int64_t count, int64_t strid
 }  // namespace
 
 OperandReader::OperandReader(const TensorView& view, std::span<const int64_t> to_shape)
-    : data_(view.data), element_bytes_(static_cast<int64_t>(size_of(view.dtype))) {
+    : data_(view.data),
+      dtype_(view.dtype),
+      element_bytes_(static_cast<int64_t>(size_of(view.dtype))) {
   TESSERA_INVARIANT(element_bytes_ <= 4, "an operand of type {}", name_of(view.dtype));
   const ScratchShape strides = scratch_broadcast_strides(view.sizes, view.strides, to_shape);
   for (size_t i = 0; i < to_shape.size(); ++i) {

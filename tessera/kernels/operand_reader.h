@@ -27,6 +27,12 @@ class OperandReader {
   // Elements [begin, begin + count) of the row-major order, dense. Where that takes a copy, it is
   // made in `scratch`, and count must not be greater than `block`.
   const std::byte* read(int64_t begin, int64_t count, std::byte* scratch) const;
+  // The same; InternalError where the elements are of another type.
+  template <typename T>
+  const T* read_as(int64_t begin, int64_t count, std::byte* scratch) const {
+    expect_elements_of<T>(dtype_);
+    return reinterpret_cast<const T*>(read(begin, count, scratch));
+  }
 
  private:
   struct Dim {
@@ -34,6 +40,7 @@ class OperandReader {
   };
 
   const std::byte* data_;
+  DType dtype_;
   int64_t element_bytes_;
   ScratchVector<Dim> dims_;  // neighbours that are one run in memory are merged
   bool uniform_ = true;

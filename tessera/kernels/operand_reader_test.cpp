@@ -53,7 +53,7 @@ TEST(OperandReader, AnyStridesAnyCut) {
     for (const int64_t step : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{1000}}) {
       for (int64_t begin = 0; begin < total; begin += step) {
         const int64_t count = std::min(step, total - begin);
-        const auto* got = reinterpret_cast<const int16_t*>(reader.read(begin, count, scratch));
+        const auto* got = reader.read_as<int16_t>(begin, count, scratch);
         for (int64_t i = 0; i < count; ++i) {
           ASSERT_EQ(got[i], wanted[static_cast<size_t>(begin + i)])
               << to_string(c.to) << " at " << begin + i << " step " << step;

@@ -48,7 +48,7 @@ typename Reducer::Acc fold_row(const OperandReader& reader, const Reducer& reduc
   alignas(64) std::byte scratch[OperandReader::scratch_bytes];
   for (int64_t at = begin; at < end; at += OperandReader::block) {
     const int64_t count = std::min(OperandReader::block, end - at);
-    const auto* in = reinterpret_cast<const In*>(reader.read(row * folded + at, count, scratch));
+    const auto* in = reader.template read_as<In>(row * folded + at, count, scratch);
     int64_t i = 0;
     for (; i + reduce_lanes <= count; i += reduce_lanes) {
       for (int64_t lane = 0; lane < reduce_lanes; ++lane) {
@@ -70,8 +70,7 @@ void fold_columns(const OperandReader& reader, const Reducer& reducer, const Red
   alignas(64) std::byte scratch[OperandReader::scratch_bytes];
   for (int64_t k = 0; k < count; ++k) accs[k] = reducer.start();
   for (int64_t row = begin; row < end; ++row) {
-    const auto* in =
-        reinterpret_cast<const In*>(reader.read(row * plan.results + column, count, scratch));
+    const auto* in = reader.template read_as<In>(row * plan.results + column, count, scratch);
     for (int64_t k = 0; k < count; ++k) reducer.step(accs[k], in[k], row);
   }
 }

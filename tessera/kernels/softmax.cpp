@@ -34,7 +34,7 @@ struct Tile {
 void load(const OperandReader& reader, const Tile& tile, float* to) {
   alignas(64) std::byte scratch[OperandReader::scratch_bytes];
   const auto copy = [&](int64_t from, int64_t count) {
-    const auto* in = reinterpret_cast<const float*>(reader.read(from, count, scratch));
+    const auto* in = reader.read_as<float>(from, count, scratch);
     to = std::copy_n(in, count, to);
   };
   if (tile.row_stride == 1) {

@@ -31,12 +31,10 @@ struct Layout {
 template <typename T>
 class Elements {
  public:
-  explicit Elements(const TensorView& view) : reader_(view, view.sizes) {
-    expect_elements_of<T>(view.dtype);
-  }
+  explicit Elements(const TensorView& view) : reader_(view, view.sizes) {}
   T operator[](int64_t i) const {
     std::byte scratch[OperandReader::scratch_bytes];
-    return *reinterpret_cast<const T*>(reader_.read(i, 1, scratch));
+    return *reader_.template read_as<T>(i, 1, scratch);
   }
 
  private:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <set>
 
@@ -11,95 +10,12 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/sample_tensors_for_test.h"
 #include "tessera/ops/split_names.h"
+#include "tessera/ops/use_cost.h"
 
 namespace tessera {
 namespace {
-
-constexpr size_t guard_bytes = 64;
-constexpr auto guard = std::byte{0xA5};
-
-// A tensor with guarded memory around it.
-class Tensor {
- public:
-  Tensor(TensorType type, Strides strides, std::byte filling)
-      : type_(std::move(type)), strides_(std::move(strides)) {
-    int64_t elements = numel(type_.shape) == 0 ? 0 : 1;
-    for (size_t i = 0; i < strides_.size() && elements > 0; ++i) {
-      elements += (type_.shape[i] - 1) * strides_[i];
-    }
-    const size_t size = static_cast<size_t>(elements) * size_of(type_.dtype);
-    memory_.assign(size + 2 * guard_bytes, filling);
-    std::fill_n(memory_.begin(), guard_bytes, guard);
-    std::fill_n(memory_.end() - guard_bytes, guard_bytes, guard);
-  }
-
-  TensorView view() {
-    return {memory_.data() + guard_bytes, type_.dtype, type_.shape, strides_, true};
-  }
-  const TensorType& type() const { return type_; }
-  const std::vector<std::byte>& memory() const { return memory_; }
-  bool guards_hold() const {
-    const auto is_guard = [](std::byte b) { return b == guard; };
-    return std::all_of(memory_.begin(), memory_.begin() + guard_bytes, is_guard) &&
-           std::all_of(memory_.end() - guard_bytes, memory_.end(), is_guard);
-  }
-
- private:
-  TensorType type_;
-  Strides strides_;
-  std::vector<std::byte> memory_;
-};
-
-void store(std::byte* to, DType dtype, double value) {
-  const auto put = [&](auto x) { std::memcpy(to, &x, sizeof x); };
-  switch (dtype) {
-    case DType::f32:
-      return put(static_cast<float>(value));
-    case DType::i32:
-      return put(static_cast<int32_t>(std::floor(value)));
-    case DType::i16:
-      return put(static_cast<int16_t>(std::floor(value)));
-    case DType::i8:
-      return put(static_cast<int8_t>(std::floor(value)));
-    case DType::u8:
-      return put(static_cast<uint8_t>(std::floor(value)));
-    case DType::boolean:
-      return put(static_cast<uint8_t>(std::floor(value) != 0));
-    default:
-      FAIL() << "samples of type " << name_of(dtype) << " cannot be made";
-  }
-}
-
-// The sample's values, the same for any strides.
-Tensor make_operand(const SampleOperand& sample, size_t number, const Strides& strides) {
-  Tensor tensor(sample.type, strides, std::byte{0xFF});
-  const Shape& shape = sample.type.shape;
-  const TensorView view = tensor.view();
-  for (int64_t i = 0; i < numel(shape); ++i) {
-    int64_t offset = 0;
-    for (size_t d = shape.size(), left = static_cast<size_t>(i); d-- > 0;) {
-      offset += static_cast<int64_t>(left) % shape[d] * strides[d];
-      left /= static_cast<size_t>(shape[d]);
-    }
-    const auto words = random_words({.seed = 7, .step = 0}, number, static_cast<uint64_t>(i));
-    const double u = static_cast<double>(uniform_from_word(words[0]));
-    store(view.data + offset * static_cast<int64_t>(size_of(view.dtype)), view.dtype,
-          sample.low + u * (sample.high - sample.low));
-  }
-  return tensor;
-}
-
-// Dimensions in reverse order in memory, and a gap after every element.
-Strides odd_strides(const Shape& shape) {
-  Strides strides;
-  int64_t stride = 2;
-  for (const int64_t size : shape) {
-    strides.push_back(stride);
-    stride *= std::max<int64_t>(size, 1);
-  }
-  return strides;
-}
 
 using Results = std::vector<std::vector<std::byte>>;
 
@@ -115,37 +31,10 @@ class Conformance : public testing::TestWithParam<const OpDef*> {
  protected:
   const OpDef& row() const { return *GetParam(); }
 
-  static std::vector<std::optional<TensorType>> types(const Sample& sample) {
-    std::vector<std::optional<TensorType>> out;
-    for (const SampleOperand& operand : sample.operands) {
-      out.push_back(operand.present ? std::optional(operand.type) : std::nullopt);
-    }
-    return out;
-  }
-
   std::vector<TensorType> result_types(const Sample& sample) const {
-    auto out = infer(row(), types(sample), completed(row(), sample.attrs));
+    auto out = infer(row(), types_of(sample), completed(row(), sample.attrs));
     for (TensorType& type : out) type.dtype = narrowed(type.dtype);
     return out;
-  }
-
-  static std::vector<Tensor> make_operands(const Sample& sample, bool odd) {
-    std::vector<Tensor> operands;
-    for (size_t i = 0; i < sample.operands.size(); ++i) {
-      const Shape& shape = sample.operands[i].type.shape;
-      operands.push_back(make_operand(sample.operands[i], i,
-                                      odd ? odd_strides(shape) : contiguous_strides(shape)));
-    }
-    return operands;
-  }
-
-  static std::vector<TensorView> views_of(const Sample& sample, std::vector<Tensor>& operands) {
-    std::vector<TensorView> views;
-    for (size_t i = 0; i < operands.size(); ++i) {
-      views.push_back(operands[i].view());
-      views.back().present = sample.operands[i].present;
-    }
-    return views;
   }
 
   Results run(const Sample& sample, const RunOptions& how) const {
@@ -223,12 +112,37 @@ TEST_P(Conformance, RulesHoldForItsSamples) {
     if (!row().results.ends_with('*')) {
       EXPECT_LE(results.size(), names);
     }
-    const auto operand_types = types(sample);
+    const auto operand_types = types_of(sample);
     const double price = work(row().cost(OpView(operand_types, attrs), results));
     EXPECT_TRUE(std::isfinite(price)) << price;
     if (row().kind != Kind::view && numel(results[0].shape) > 0) {
       EXPECT_GT(price, 0);
     }
+  }
+}
+
+// Where the rule allows it: what no dimension ties to another operand's.
+TEST_P(Conformance, CostGrowsWithTheFirstDimensions) {
+  for (size_t i = 0; i < row().samples.size(); ++i) {
+    SCOPED_TRACE(fmt::format("sample {}", i));
+    Sample larger = row().samples[i];
+    for (SampleOperand& operand : larger.operands) {
+      if (!operand.type.shape.empty()) operand.type.shape[0] *= 2;
+    }
+    std::vector<TensorType> results;
+    try {
+      results = result_types(larger);
+    } catch (const Error&) {
+      continue;
+    }
+    const auto cost = [&](const Sample& sample) {
+      return use_cost(row(), OpView(types_of(sample), completed(row(), sample.attrs)),
+                      result_types(sample));
+    };
+    const UseCost before = cost(row().samples[i]), after = cost(larger);
+    EXPECT_GE(work(after.work), work(before.work));
+    EXPECT_GE(after.operand_bytes, before.operand_bytes);
+    EXPECT_GE(after.result_bytes, before.result_bytes);
   }
 }
 

@@ -101,7 +101,7 @@ void check_places(const Shape& places, const Shape& input, const Shape& grad, co
 
 // A convolution from `input` to `places` with `weight`, whichever of the three is computed.
 Cost conv_cost(const Shape& input, const Shape& weight, const Shape& places, const Attrs& attrs,
-               DType dtype) {
+               DType dtype, Direction direction) {
   const Window w = window_of(attrs, input.size() - 2);
   ContractionCost cost;
   cost.groups = w.groups;
@@ -111,7 +111,9 @@ Cost conv_cost(const Shape& input, const Shape& weight, const Shape& places, con
   cost.field.assign(input.begin() + 2, input.end());
   cost.kernel.assign(weight.begin() + 2, weight.end());
   cost.stride.assign(w.stride.begin(), w.stride.end());
+  cost.padding.assign(w.padding.begin(), w.padding.end());
   cost.dilation.assign(w.dilation.begin(), w.dilation.end());
+  cost.direction = direction;
   cost.type = dtype;
   cost.multiply_adds = numel(places) * numel(weight) / std::max<int64_t>(1, weight[0]);
   return cost;
@@ -136,7 +138,8 @@ std::vector<TensorType> infer_conv(const OpView& op) {
 }
 
 Cost cost_of_conv(const OpView& op, std::span<const TensorType> results) {
-  return conv_cost(op.shape(0), op.shape(1), results[0].shape, op.attrs(), results[0].dtype);
+  return conv_cost(op.shape(0), op.shape(1), results[0].shape, op.attrs(), results[0].dtype,
+                   Direction::forward);
 }
 
 void run_conv(const KernelCall& call) {
@@ -165,7 +168,8 @@ std::vector<TensorType> infer_input_grad(const OpView& op) {
 }
 
 Cost cost_of_input_grad(const OpView& op, std::span<const TensorType> results) {
-  return conv_cost(results[0].shape, op.shape(1), op.shape(0), op.attrs(), results[0].dtype);
+  return conv_cost(results[0].shape, op.shape(1), op.shape(0), op.attrs(), results[0].dtype,
+                   Direction::input_gradient);
 }
 
 void run_input_grad(const KernelCall& call) {
@@ -191,7 +195,8 @@ std::vector<TensorType> infer_weight_grad(const OpView& op) {
 }
 
 Cost cost_of_weight_grad(const OpView& op, std::span<const TensorType> results) {
-  return conv_cost(op.shape(1), results[0].shape, op.shape(0), op.attrs(), results[0].dtype);
+  return conv_cost(op.shape(1), results[0].shape, op.shape(0), op.attrs(), results[0].dtype,
+                   Direction::weight_gradient);
 }
 
 void run_weight_grad(const KernelCall& call) {
@@ -258,7 +263,8 @@ Cost cost_of_convolution(const OpView& op, std::span<const TensorType> results) 
   const bool transposed = op.attrs().flag("transposed");
   const Shape& input = transposed ? results[0].shape : op.shape(0);
   const Shape& places = transposed ? op.shape(0) : results[0].shape;
-  return conv_cost(input, op.shape(1), places, op.attrs(), results[0].dtype);
+  return conv_cost(input, op.shape(1), places, op.attrs(), results[0].dtype,
+                   transposed ? Direction::input_gradient : Direction::forward);
 }
 
 std::vector<ValueId> decompose_convolution(Builder& b, const Node& node) {
@@ -285,13 +291,16 @@ std::vector<TensorType> infer_backward(const OpView& op) {
   return {op.type(1), op.type(2), {op.type(0).dtype, {op.shape(0)[1]}}};
 }
 
+// Of both gradients together where both are asked for; the input's counts as the direction then.
 Cost cost_of_backward(const OpView& op, std::span<const TensorType>) {
   const bool transposed = op.attrs().flag("transposed");
+  const auto& mask = op.attrs().integers("output_mask");
+  const Direction of_input = transposed ? Direction::forward : Direction::input_gradient;
+  const Direction direction = mask[0] != 0 ? of_input : Direction::weight_gradient;
   const Shape& input = transposed ? op.shape(0) : op.shape(1);
   const Shape& places = transposed ? op.shape(1) : op.shape(0);
   auto cost = std::get<ContractionCost>(
-      conv_cost(input, op.shape(2), places, op.attrs(), op.type(0).dtype));
-  const auto& mask = op.attrs().integers("output_mask");
+      conv_cost(input, op.shape(2), places, op.attrs(), op.type(0).dtype, direction));
   cost.multiply_adds *= std::max<int64_t>(1, (mask[0] != 0) + (mask[1] != 0));
   return cost;
 }

@@ -7,6 +7,9 @@ struct Work {
   double operator()(const ContractionCost& c) const {
     return 2 * static_cast<double>(c.multiply_adds);
   }
+  double operator()(const RecurrentCost& c) const {
+    return 2 * static_cast<double>(c.multiply_adds);
+  }
   double operator()(const ReductionCost& c) const {
     return static_cast<double>(c.elements + c.results);
   }
@@ -15,7 +18,6 @@ struct Work {
   }
   double operator()(const GatherCost& c) const { return static_cast<double>(c.bytes_moved); }
   double operator()(const CopyCost& c) const { return static_cast<double>(c.bytes_moved); }
-  double operator()(const CollectiveCost& c) const { return static_cast<double>(c.bytes_moved); }
 };
 
 }  // namespace

@@ -13,7 +13,9 @@ TEST(Cost, WorkIsOperationsOrElseBytes) {
   EXPECT_EQ(work(ReductionCost{10, 2}), 12);
   EXPECT_EQ(work(CopyCost{64}), 64);
   EXPECT_EQ(work(GatherCost{4, 16}), 16);
-  EXPECT_EQ(work(CollectiveCost{8}), 8);
+  RecurrentCost layer;
+  layer.multiply_adds = 6;
+  EXPECT_EQ(work(layer), 12);
 }
 
 }  // namespace

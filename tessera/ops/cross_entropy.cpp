@@ -49,7 +49,7 @@ class Tile {
  private:
   void append(const OperandReader& reader, int64_t begin, int64_t count) {
     alignas(64) std::byte scratch[OperandReader::scratch_bytes];
-    const auto* from = reinterpret_cast<const float*>(reader.read(begin, count, scratch));
+    const auto* from = reader.read_as<float>(begin, count, scratch);
     x_.insert(x_.end(), from, from + count);
   }
 
@@ -61,7 +61,6 @@ class Tile {
 template <typename Work>
 void for_each_target(const KernelCall& call, const TensorView& scores, const Layout& layout,
                      const Work& work) {
-  expect_elements_of<float>(scores.dtype);
   const OperandReader reader(scores, scores.sizes);
   const int64_t grain =
       std::max(tile_targets, elementwise_grain / std::max<int64_t>(1, layout.classes));

@@ -45,6 +45,7 @@ void update_elements(const KernelCall& call, const std::array<TensorView, In>& o
     const Rule& rule;
     std::array<float*, Out> out;
   };
+  for (const TensorView& operand : operands) expect_elements_of<float>(operand.dtype);
   Context context{rule, {}};
   for (size_t i = 0; i < Out; ++i) context.out[i] = call.outputs[results[i]].template as<float>();
   const auto work = [](const void* erased, const std::byte* const* blocks, int64_t begin,

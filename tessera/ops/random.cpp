@@ -45,12 +45,11 @@ void run_bernoulli(const KernelCall& call) {
 }
 
 void run_bernoulli_tensor(const KernelCall& call) {
-  expect_elements_of<float>(call.inputs[1].dtype);
   const OperandReader probabilities(call.inputs[1], call.outputs[0].sizes);
   dispatch<Types::all>(call.outputs[0].dtype, [&]<typename T>() {
     fill<T>(call, [&](const Words& words, size_t i, int64_t e) {
       std::byte scratch[sizeof(float)];
-      const auto* p = reinterpret_cast<const float*>(probabilities.read(e, 1, scratch));
+      const auto* p = probabilities.read_as<float>(e, 1, scratch);
       check(*p >= 0 && *p <= 1, "bernoulli expects p to be in [0, 1], but got p={}", *p);
       return uniform_from_word(words[i]) < *p;
     });

@@ -212,28 +212,41 @@ struct PowerSum {
 
 // --- kernels ---
 
-// Folds input 0 and stores finish(acc) as the elements of the result, whatever its type.
-template <typename In, typename Reducer, typename Finish>
+// Folds input 0 and stores finish(acc) as the elements of the result, which are of type Out. Each
+// pair of types is a kernel of its own: a row has those that its rule allows, and no others.
+template <typename Out, typename In, typename Reducer, typename Finish>
 void reduce_into(const KernelCall& call, const Reducer& reducer, const Finish& finish) {
-  const TensorView& input = call.inputs[0];
-  const auto dims = folded_dims(call.attrs, input.rank());
-  dispatch<Types::all>(call.outputs[0].dtype, [&]<typename Out>() {
-    auto* out = call.outputs[0].as<Out>();
-    reduce<In>(call.pool, input, dims, reducer,
-               [&](int64_t i, const auto& acc) { out[i] = static_cast<Out>(finish(acc)); });
-  });
+  const auto dims = folded_dims(call.attrs, call.inputs[0].rank());
+  auto* out = call.outputs[0].as<Out>();
+  reduce<In>(call.pool, call.inputs[0], dims, reducer,
+             [&](int64_t i, const auto& acc) { out[i] = static_cast<Out>(finish(acc)); });
 }
 
 constexpr auto as_it_is = [](auto acc) { return acc; };
+
+// A sum in 64-bit integers, whatever whole numbers or truth values the result is made of.
+template <typename In, typename Reducer>
+void reduce_into_integers(const KernelCall& call, const Reducer& reducer) {
+  using Write = void (*)(const TensorView& out, int64_t i, int64_t sum);
+  Write write = nullptr;
+  dispatch<Types::integers>(call.outputs[0].dtype, [&]<typename Out>() {
+    write = [](const TensorView& out, int64_t i, int64_t sum) {
+      out.as<Out>()[i] = static_cast<Out>(sum);
+    };
+  });
+  const auto dims = folded_dims(call.attrs, call.inputs[0].rank());
+  reduce<In>(call.pool, call.inputs[0], dims, reducer,
+             [&](int64_t i, int64_t sum) { write(call.outputs[0], i, sum); });
+}
 
 // For folds in double or 64-bit integers, whichever the result's type asks for.
 template <template <typename> typename Reducer>
 void run_sum(const KernelCall& call) {
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
     if (is_floating(call.outputs[0].dtype)) {
-      reduce_into<In>(call, Reducer<double>{}, as_it_is);
+      reduce_into<float, In>(call, Reducer<double>{}, as_it_is);
     } else {
-      reduce_into<In>(call, Reducer<int64_t>{}, as_it_is);
+      reduce_into_integers<In>(call, Reducer<int64_t>{});
     }
   });
 }
@@ -242,21 +255,21 @@ void run_mean(const KernelCall& call) {
   const double count = static_cast<double>(call.inputs[0].numel()) /
                        static_cast<double>(std::max<int64_t>(call.outputs[0].numel(), 1));
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
-    reduce_into<In>(call, Sum<double>{}, [count](double sum) { return sum / count; });
+    reduce_into<float, In>(call, Sum<double>{}, [count](double sum) { return sum / count; });
   });
 }
 
 template <int sign>
 void run_extreme(const KernelCall& call) {
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
-    reduce_into<In>(call, Extreme<In, sign>{}, [](const auto& acc) { return acc.value; });
+    reduce_into<In, In>(call, Extreme<In, sign>{}, [](const auto& acc) { return acc.value; });
   });
 }
 
 template <int sign>
 void run_index(const KernelCall& call) {
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
-    reduce_into<In>(call, Extreme<In, sign>{}, [](const auto& acc) { return acc.index; });
+    reduce_into<int32_t, In>(call, Extreme<In, sign>{}, [](const auto& acc) { return acc.index; });
   });
 }
 
@@ -275,32 +288,34 @@ void run_extreme_and_index(const KernelCall& call) {
 }
 
 void run_count(const KernelCall& call) {
-  dispatch<Types::all>(call.inputs[0].dtype,
-                       [&]<typename In>() { reduce_into<In>(call, Nonzeros{}, as_it_is); });
+  dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
+    reduce_into<int32_t, In>(call, Nonzeros{}, as_it_is);
+  });
 }
 
+// Truth values, or bytes where the operand is of bytes: the same in memory.
 void run_any(const KernelCall& call) {
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
-    reduce_into<In>(call, Nonzeros{}, [](int64_t count) { return count > 0; });
+    reduce_into<uint8_t, In>(call, Nonzeros{}, [](int64_t count) { return count > 0; });
   });
 }
 
 void run_all(const KernelCall& call) {
   const int64_t folded = call.inputs[0].numel() / std::max<int64_t>(call.outputs[0].numel(), 1);
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
-    reduce_into<In>(call, Nonzeros{}, [folded](int64_t count) { return count == folded; });
+    reduce_into<uint8_t, In>(call, Nonzeros{}, [folded](int64_t count) { return count == folded; });
   });
 }
 
 void run_norm(const KernelCall& call) {
   const PowerSum powers{call.attrs.number("p")};
   dispatch<Types::all>(call.inputs[0].dtype, [&]<typename In>() {
-    reduce_into<In>(call, powers, [&](double sum) { return powers.root(sum); });
+    reduce_into<float, In>(call, powers, [&](double sum) { return powers.root(sum); });
   });
 }
 
 void run_logsumexp(const KernelCall& call) {
-  reduce_into<float>(call, LogSumExp{}, [](const LogSumExp::Acc& acc) {
+  reduce_into<float, float>(call, LogSumExp{}, [](const LogSumExp::Acc& acc) {
     const bool plain = std::isfinite(acc.largest) || is_nan(acc.sum);
     return plain ? acc.largest + std::log(acc.sum) : acc.largest;
   });

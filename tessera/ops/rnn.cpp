@@ -2,6 +2,8 @@
 // product with its weights comes before them as a matrix product over all time steps.
 #include "tessera/kernels/rnn.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/operand_checks.h"
@@ -47,15 +49,20 @@ struct Sizes {
   TensorType typed(Shape shape) const { return {dtype, std::move(shape)}; }
 };
 
-// One product of all rows of the batch for every step.
-template <size_t weight>
+enum class Time { forward, backward };
+
+// One product of all rows of the batch for every gate and step. `weight` is the operand
+// [gates * hidden, hidden].
+template <size_t weight, Time time>
 Cost cost_of_steps(const OpView& op, std::span<const TensorType> results) {
-  ContractionCost cost;
-  cost.batch = results[0].shape[0] * results[0].shape[1];
-  cost.in = op.shape(weight)[1];
-  cost.out = op.shape(weight)[0];
+  RecurrentCost cost;
+  cost.steps = results[0].shape[0];
+  cost.batch = results[0].shape[1];
+  cost.hidden = op.shape(weight)[1];
+  cost.gates = op.shape(weight)[0] / std::max<int64_t>(1, cost.hidden);
+  cost.backward = time == Time::backward;
   cost.type = results[0].dtype;
-  cost.multiply_adds = cost.batch * cost.in * cost.out;
+  cost.multiply_adds = cost.steps * cost.batch * cost.hidden * op.shape(weight)[0];
   return cost;
 }
 
@@ -233,7 +240,7 @@ std::vector<OpDef> make_rows() {
        .aten = {{"poptorch::lstm", "projected, h0, c0, weight, bias_ih, bias_hh | reverse"}},
        .traits = {.in_place = {{4, 0}}},
        .infer = infer_lstm,
-       .cost = cost_of_steps<3>,
+       .cost = cost_of_steps<3, Time::forward>,
        .cpu = run_lstm,
        .samples = {Sample{{reals({3, 2, 20}), reals({2, 5}), reals({2, 5}), reals({20, 5}),
                            reals({20}), reals({20})},
@@ -251,7 +258,7 @@ std::vector<OpDef> make_rows() {
                  "grad_output, grad_hn, grad_cn, c0, weight, cells, gates | reverse"}},
        .traits = {.in_place = {{0, 6}}},
        .infer = infer_lstm_backward,
-       .cost = cost_of_steps<4>,
+       .cost = cost_of_steps<4, Time::backward>,
        .cpu = run_lstm_backward,
        .samples = {Sample{{reals({3, 2, 5}), left_out(), left_out(), reals({2, 5}), reals({20, 5}),
                            reals({3, 2, 5}), reals({3, 2, 20}, gate)},
@@ -268,7 +275,7 @@ std::vector<OpDef> make_rows() {
        .attrs = {flag("reverse")},
        .aten = {{"poptorch::gru", "projected, h0, weight, bias_ih, bias_hh | reverse"}},
        .infer = infer_gru,
-       .cost = cost_of_steps<2>,
+       .cost = cost_of_steps<2, Time::forward>,
        .cpu = run_gru,
        .samples = {Sample{
                        {reals({3, 2, 15}), reals({2, 5}), reals({15, 5}), reals({15}), reals({15})},
@@ -285,7 +292,7 @@ std::vector<OpDef> make_rows() {
        .aten = {{"poptorch::gru_backward",
                  "grad_output, grad_hn, h0, weight, output, gates | reverse"}},
        .infer = infer_gru_backward,
-       .cost = cost_of_steps<3>,
+       .cost = cost_of_steps<3, Time::backward>,
        .cpu = run_gru_backward,
        .samples = {Sample{{reals({3, 2, 5}), left_out(), reals({2, 5}), reals({15, 5}),
                            reals({3, 2, 5}), reals({3, 2, 20}, gate)},
@@ -303,7 +310,7 @@ std::vector<OpDef> make_rows() {
        .aten = {{"poptorch::rnn", "projected, h0, weight, bias_ih, bias_hh | relu, reverse"}},
        .traits = {.in_place = {{0, 0}}},
        .infer = infer_rnn,
-       .cost = cost_of_steps<2>,
+       .cost = cost_of_steps<2, Time::forward>,
        .cpu = run_rnn,
        .samples = {Sample{{reals({3, 2, 5}), reals({2, 5}), reals({5, 5}), reals({5}), reals({5})},
                           {{"relu", false}, {"reverse", false}}},
@@ -319,7 +326,7 @@ std::vector<OpDef> make_rows() {
        .aten = {{"poptorch::rnn_backward", "grad_output, grad_hn, weight, output | relu, reverse"}},
        .traits = {.in_place = {{0, 0}}},
        .infer = infer_rnn_backward,
-       .cost = cost_of_steps<2>,
+       .cost = cost_of_steps<2, Time::backward>,
        .cpu = run_rnn_backward,
        .samples = {Sample{{reals({3, 2, 5}), left_out(), reals({5, 5}), reals({3, 2, 5})},
                           {{"relu", false}, {"reverse", false}}},

@@ -197,9 +197,10 @@ class OptimizerBuilder {
     for (const OperandSpec& operand : row.operands) {
       if (!known.contains(operand.name) && (!operand.optional || group.velocity)) {
         const std::string state_name = std::string(prefix_of(operand.name)) + name;
+        // A narrower type than f32 would soon stop counting.
         known[operand.name] =
             graph_.add_state(StateKind::optimizer, state_name,
-                             operand.name == "step" ? TensorType{type.dtype, {}} : type);
+                             operand.name == "step" ? TensorType{DType::f32, {}} : type);
         states.emplace(operand.name, state_name);
       }
       const auto at = known.find(operand.name);

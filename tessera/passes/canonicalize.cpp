@@ -2,8 +2,8 @@
 
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
-#include "tessera/passes/forms.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include "tessera/ir/rewrite.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
-#include "tessera/passes/forms.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,6 @@
-// A pass changes a graph into one that means the same. The runner skips passes that are turned off,
-// times the others, checks the graph after each and shows it where asked.
+// A pass changes a graph into one that means the same. One runner serves the passes for any device
+// and the rewrites of a backend: it leaves out those that are turned off, times the others, checks
+// the graph after each and shows it where asked.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@ namespace tessera {
 
 struct Pass {
   std::string_view name;
-  void (*run)(Graph&) = nullptr;
+  std::function<void(Graph&)> run;
   std::string_view reason;  // why it stands where it stands
   bool required = false;    // what follows cannot do without it: it is never turned off
 };
@@ -26,9 +27,9 @@ constexpr bool verify_passes_by_default = true;
 #endif
 
 struct PassOptions {
-  std::vector<std::string> disabled;  // names; other names are left to others who can be turned off
-  bool verify = verify_passes_by_default;
-  std::function<void(const Pass&, const Graph&)> dump = {};  // called after each pass
+  std::vector<std::string> disabled = {};                    // names
+  bool verify = verify_passes_by_default;                    // the graph after each
+  std::function<void(const Pass&, const Graph&)> dump = {};  // called after each
 };
 
 struct PassReport {
@@ -37,8 +38,14 @@ struct PassReport {
   int32_t nodes_before = 0, nodes_after = 0;
 };
 
-// One report for each pass that ran. Error where a required pass is turned off.
+// One report for each pass that ran, which is also a line of the log. Error as check_disabled says.
 std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass> passes,
                                    const PassOptions& options = {});
+
+// The first pass of that name; Error, with the names there are, where there is none.
+const Pass& find_pass(std::span<const Pass> passes, std::string_view name);
+
+// Error, with the names there are, where one of `names` is none of the passes or a required one.
+void check_disabled(std::span<const std::string> names, std::span<const Pass> passes);
 
 }  // namespace tessera

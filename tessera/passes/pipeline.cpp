@@ -1,9 +1,5 @@
 #include "tessera/passes/pipeline.h"
 
-#include <algorithm>
-#include <vector>
-
-#include "tessera/base/error.h"
 #include "tessera/passes/canonicalize.h"
 #include "tessera/passes/decompose.h"
 #include "tessera/passes/fold_constants.h"
@@ -15,7 +11,7 @@ namespace tessera {
 namespace {
 
 // clang-format off
-constexpr Pass passes[] = {
+const Pass passes[] = {
     {"decompose",        decompose,        "first: composites have no kernels, and what they consist of is simplified below", true},
     {"remove_dead",      remove_dead,      "capture records what nobody reads; the passes below need not look at it"},
     {"canonicalize",     canonicalize,     "before folding and merging: equal values get equal forms"},
@@ -27,23 +23,8 @@ constexpr Pass passes[] = {
 };
 // clang-format on
 
-std::string known_names() {
-  std::vector<std::string_view> names;
-  for (const Pass& pass : passes) {
-    if (std::find(names.begin(), names.end(), pass.name) == names.end()) names.push_back(pass.name);
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 }  // namespace
 
 std::span<const Pass> pipeline() { return passes; }
-
-const Pass& find_pass(std::string_view name) {
-  for (const Pass& pass : passes) {
-    if (pass.name == name) return pass;
-  }
-  fail(ErrorKind::value, "there is no pass '{}'; there are {}", name, known_names());
-}
 
 }  // namespace tessera

@@ -1,16 +1,13 @@
-// The list of all passes, in the order in which a captured step goes through them.
+// The list of the passes for any device, in the order in which a captured step goes through them.
+// What a compilation runs after them is the backend's list (backend/cpu/lower/rewrites.h).
 #pragma once
 
 #include <span>
-#include <string_view>
 
 #include "tessera/passes/pass.h"
 
 namespace tessera {
 
 std::span<const Pass> pipeline();
-
-// The pass of that name; Error, with the names there are, where there is none.
-const Pass& find_pass(std::string_view name);
 
 }  // namespace tessera

@@ -30,7 +30,7 @@ std::vector<std::string> files() {
 
 std::vector<Pass> passes_for(const std::string& file) {
   if (file == "pipeline") return {pipeline().begin(), pipeline().end()};
-  return {find_pass(file)};
+  return {find_pass(pipeline(), file)};
 }
 
 class Testdata : public testing::TestWithParam<std::string> {};

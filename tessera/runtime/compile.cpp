@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "tessera/backend/cpu/lower/lower.h"
+#include "tessera/backend/cpu/lower/rewrites.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/ir/text.h"
@@ -21,13 +23,6 @@ int64_t milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
                                                                start)
       .count();
-}
-
-void log_passes(const std::vector<PassReport>& reports) {
-  for (const PassReport& report : reports) {
-    log(LogLevel::debug, "pass {}: {} -> {} nodes in {} us", report.name, report.nodes_before,
-        report.nodes_after, report.microseconds);
-  }
 }
 
 // The last lines of a text: as many as POPTORCH_MAX_GRAPH_LEN says, all where it is not set or not
@@ -73,31 +68,34 @@ bool autotune_by_environment() {
   return word == "1";
 }
 
-void check_pass(std::string_view name) {
-  std::vector<std::string_view> names = cpu::rewrite_names();
-  for (const Pass& pass : pipeline()) {
-    if (!pass.required) names.push_back(pass.name);
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  check(std::binary_search(names.begin(), names.end(), name), ErrorKind::value,
-        "TESSERA_DISABLE_PASSES must name passes that can be turned off, got '{}'; there are {}.",
-        name, fmt::join(names, ", "));
-}
-
 // Read anew for every program, as TESSERA_DISABLE_KERNELS is: a tool for finding a bad pass.
 std::vector<std::string> disabled_passes(const CompileOptions& options) {
   std::vector<std::string> names = options.disabled_passes;
   const char* text = std::getenv("TESSERA_DISABLE_PASSES");
   if (!text || !*text) return names;
-  for (const std::string& name : split_names(text)) {
-    check_pass(name);
-    names.push_back(name);
-  }
+  for (const std::string& name : split_names(text)) names.push_back(name);
   return names;
 }
 
+// How the passes of one list run. The names in `disabled` are of all lists.
+PassOptions options_for(std::span<const Pass> passes, const std::vector<std::string>& disabled,
+                        const CompileOptions& options) {
+  PassOptions result{.verify = options.verify_passes};
+  const auto is_in_list = [&](const std::string& name) {
+    return std::any_of(passes.begin(), passes.end(),
+                       [&](const Pass& pass) { return pass.name == name; });
+  };
+  std::copy_if(disabled.begin(), disabled.end(), std::back_inserter(result.disabled), is_in_list);
+  return result;
+}
+
 }  // namespace
+
+std::vector<Pass> passes_of_a_compilation() {
+  std::vector<Pass> all(pipeline().begin(), pipeline().end());
+  for (Pass& rewrite : cpu::rewrites()) all.push_back(std::move(rewrite));
+  return all;
+}
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
   const ErrorContext where("compiling '{}'", graph.name);
@@ -111,13 +109,14 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
 
   progress(10);
   const std::vector<std::string> disabled = disabled_passes(options);
-  log_passes(run_passes(graph, pipeline(), {.disabled = disabled}));
+  check_disabled(disabled, passes_of_a_compilation());
+  run_passes(graph, pipeline(), options_for(pipeline(), disabled, options));
   verify(graph);
 
   progress(40);
   const bool precise = options.precise ? *options.precise : precise_by_environment();
   const bool autotune = options.autotune ? *options.autotune : autotune_by_environment();
-  cpu::Plan plan = cpu::lower(graph, {.disabled = disabled,
+  cpu::Plan plan = cpu::lower(graph, {.rewrites = options_for(cpu::rewrites(), disabled, options),
                                       .keep_operators = options.keep_operators,
                                       .precise = precise,
                                       .autotune = autotune,

@@ -9,12 +9,17 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/passes/pass.h"
 #include "tessera/runtime/executable.h"
 
 namespace tessera {
 
 struct CompileOptions {
-  std::vector<std::string> disabled_passes;  // by name; to find one that changes numbers
+  // By name, of passes_of_a_compilation(); to find one that changes numbers.
+  std::vector<std::string> disabled_passes;
+  // Check the graph after each pass. It is always checked before the first, and before the
+  // rewrites.
+  bool verify_passes = verify_passes_by_default;
   bool keep_operators = false;  // each is a call of its own, by which an error can name it
   // No algorithm that rounds more than the plain one. Unset: as TESSERA_PRECISION says, else false.
   std::optional<bool> precise = {};
@@ -25,7 +30,12 @@ struct CompileOptions {
   std::function<void(int percent)> progress = {};         // called with 0, then up to 100 when done
 };
 
-// Error where the graph cannot be run; InternalError where it is not a graph.
+// Everything that may run over a graph, in order: the passes for any device (passes/pipeline.h),
+// then the rewrites for this CPU (backend/cpu/lower/rewrites.h).
+std::vector<Pass> passes_of_a_compilation();
+
+// Error where the graph cannot be run or a disabled pass is none; InternalError where it is not a
+// graph.
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options = {});
 
 }  // namespace tessera

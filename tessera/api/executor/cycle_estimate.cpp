@@ -16,10 +16,8 @@ constexpr double start_cycles = 126 + 24;  // synchronising the tiles, starting 
 
 // The cycles of one tile that has an even share of the work.
 struct TileCycles {
-  double operator()(const ContractionCost& c) const {
-    const double flops_per_cycle = c.type == DType::f32 ? 32 : 64;
-    return share(2 * static_cast<double>(c.multiply_adds), flops_per_cycle);
-  }
+  double operator()(const ContractionCost& c) const { return products(c.multiply_adds, c.type); }
+  double operator()(const RecurrentCost& c) const { return products(c.multiply_adds, c.type); }
   double operator()(const ReductionCost& c) const {
     return share(static_cast<double>(c.elements + c.results), floats_at_once);
   }
@@ -29,11 +27,14 @@ struct TileCycles {
   }
   double operator()(const GatherCost& c) const { return moved(c.bytes_moved); }
   double operator()(const CopyCost& c) const { return moved(c.bytes_moved); }
-  double operator()(const CollectiveCost& c) const { return moved(c.bytes_moved); }
 
  private:
   static constexpr double floats_at_once = memory_bytes / sizeof(float);
 
+  static double products(int64_t multiply_adds, DType type) {
+    const double flops_per_cycle = type == DType::f32 ? 32 : 64;
+    return share(2 * static_cast<double>(multiply_adds), flops_per_cycle);
+  }
   static double share(double work, double per_cycle) { return std::ceil(work / tiles / per_cycle); }
   static double moved(int64_t bytes) { return share(static_cast<double>(bytes), memory_bytes); }
 };

@@ -3,15 +3,11 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
 namespace {
-
-Geometry geometry_of(const Node& view) {
-  return {view.attrs.integers("shape"), view.attrs.integers("strides"),
-          view.attrs.integer("offset")};
-}
 
 class AliasResolver {
  public:
@@ -79,7 +75,7 @@ class AliasResolver {
 
   void add_view(const Node& node) {
     const ValueId operand = node.operands[0];
-    const Geometry view = geometry_of(node);
+    const Geometry view = geometry_of_view(node);
     auto geometry = compose(read(operand).geometry, view);
     if (!geometry) {
       // Later views of the same operand find it dense.

@@ -7,8 +7,6 @@
 
 namespace tessera::cpu {
 
-inline constexpr const char* fuse_elementwise_name = "fuse_elementwise";  // to turn it off
-
 Graph fuse_elementwise(const Graph& graph);
 
 }  // namespace tessera::cpu

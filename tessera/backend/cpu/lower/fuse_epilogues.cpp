@@ -8,6 +8,7 @@
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/contraction_map.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
@@ -18,11 +19,6 @@ namespace {
 constexpr int64_t least_bytes = 16 << 10;
 // What may be made between the two while the contraction's operands are kept: small things.
 constexpr int64_t small_share = 16;
-
-Geometry geometry_of(const Node& view) {
-  return {view.attrs.integers("shape"), view.attrs.integers("strides"),
-          view.attrs.integer("offset")};
-}
 
 // A contraction, perhaps with a body already, and the map to be joined to it.
 struct Epilogue {
@@ -120,7 +116,7 @@ class EpilogueFuser {
   }
 
   bool shows_all(const Node& view) const {
-    return same_elements(geometry_of(view), dense(graph_.type(view.results[0]).shape)) &&
+    return same_elements(geometry_of_view(view), dense(graph_.type(view.results[0]).shape)) &&
            numel(graph_.type(view.results[0]).shape) == numel(graph_.type(view.operands[0]).shape);
   }
 
@@ -208,7 +204,7 @@ class EpilogueFuser {
     const Node* producer = graph_.producer(value);
     const bool view = producer && op(*producer).kind == Kind::view;
     const TensorType& type = graph_.type(value);
-    return {type.dtype, from_first(view ? geometry_of(*producer) : dense(type.shape))};
+    return {type.dtype, from_first(view ? geometry_of_view(*producer) : dense(type.shape))};
   }
 
   // Whether a kernel would go on with what lies in the cache.

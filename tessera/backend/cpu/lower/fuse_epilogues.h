@@ -7,8 +7,6 @@
 
 namespace tessera::cpu {
 
-inline constexpr const char* fuse_epilogues_name = "fuse_epilogues";  // to turn it off
-
 // `precise` as in LowerOptions: which kernel a contraction will have depends on it.
 Graph fuse_epilogues(const Graph& graph, bool precise = false);
 

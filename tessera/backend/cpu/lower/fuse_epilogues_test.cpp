@@ -43,7 +43,7 @@ std::vector<Bytes> run_plan(const Plan& plan, const std::vector<Bytes>& inputs) 
 TEST_F(FuseEpilogues, GivesTheSameBits) {
   for (const RewriteCase& one : rewrite_cases("fuse_epilogues.ir")) {
     SCOPED_TRACE(one.name);
-    const Plan apart = lower(one.before, {.disabled = {fuse_epilogues_name}});
+    const Plan apart = lower(one.before, {.rewrites = {.disabled = {"fuse_epilogues"}}});
     const Plan together = lower(one.before);
     const bool fused = print(one.before) != print(one.after);
     EXPECT_EQ(together.calls.size() < apart.calls.size(), fused);

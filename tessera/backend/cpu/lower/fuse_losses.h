@@ -6,8 +6,6 @@
 
 namespace tessera::cpu {
 
-inline constexpr const char* fuse_losses_name = "fuse_losses";  // to turn it off
-
 Graph fuse_losses(const Graph& graph);
 
 }  // namespace tessera::cpu

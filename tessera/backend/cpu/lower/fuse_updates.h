@@ -7,8 +7,6 @@
 
 namespace tessera::cpu {
 
-inline constexpr const char* fuse_updates_name = "fuse_updates";  // to turn it off
-
 Graph fuse_updates(const Graph& graph);
 
 }  // namespace tessera::cpu

@@ -6,6 +6,7 @@
 #include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
 #include "tessera/base/geometry.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -13,17 +14,12 @@ namespace {
 
 constexpr size_t most_cuts = 2;  // a layout adds a dimension for each
 
-Geometry geometry_of(const Node& view) {
-  return {view.attrs.integers("shape"), view.attrs.integers("strides"),
-          view.attrs.integer("offset")};
-}
-
 // What a view shows, where it shows all of it in its own order and shape.
 ValueId without_views(const Graph& graph, ValueId value) {
   const Node* node = graph.producer(value);
   while (node && op(*node).kind == Kind::view &&
          graph.type(node->operands[0]).shape == graph.type(value).shape &&
-         same_elements(geometry_of(*node), dense(graph.type(value).shape))) {
+         same_elements(geometry_of_view(*node), dense(graph.type(value).shape))) {
     value = node->operands[0];
     node = graph.producer(value);
   }

@@ -1,49 +1,17 @@
 #include "tessera/backend/cpu/lower/lower.h"
 
-#include <algorithm>
-
 #include "tessera/backend/cpu/lower/aliases.h"
-#include "tessera/backend/cpu/lower/fuse_elementwise.h"
-#include "tessera/backend/cpu/lower/fuse_epilogues.h"
-#include "tessera/backend/cpu/lower/fuse_losses.h"
-#include "tessera/backend/cpu/lower/fuse_updates.h"
 #include "tessera/backend/cpu/lower/in_place.h"
 #include "tessera/backend/cpu/lower/layouts.h"
-#include "tessera/backend/cpu/lower/recompute.h"
+#include "tessera/backend/cpu/lower/rewrites.h"
 #include "tessera/backend/cpu/lower/schedule.h"
-#include "tessera/backend/cpu/lower/split_norms.h"
 #include "tessera/backend/cpu/lower/states.h"
 #include "tessera/backend/cpu/lower/write_plan.h"
 #include "tessera/backend/cpu/verify_plan.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
-
 namespace {
-
-struct Rewrite {
-  std::string_view name;
-  Graph (*run)(const Graph&, const LowerOptions&);
-};
-
-template <Graph (*run)(const Graph&)>
-Graph plainly(const Graph& graph, const LowerOptions&) {
-  return run(graph);
-}
-
-constexpr Rewrite rewrites[] = {
-    // Norms first: what they are made of is then fused with what stands around them.
-    {"split_norms", plainly<split_norms>},
-    {fuse_losses_name, plainly<fuse_losses>},
-    {fuse_elementwise_name, plainly<fuse_elementwise>},
-    {fuse_updates_name, plainly<fuse_updates>},
-    {fuse_epilogues_name,
-     [](const Graph& graph, const LowerOptions& options) {
-       return fuse_epilogues(graph, options.precise);
-     }},
-    // After fusion: what is made again is then one pass.
-    {recompute_name, plainly<recompute_cheap_values>},
-};
 
 // Whether the graph trains on images of which no channel has many values in a step. A value within
 // a rounding of a ReLU's corner has a gradient or none; among few values, one of those is seen in
@@ -64,22 +32,11 @@ bool trains_on_few_values(const Graph& graph) {
 
 // The graph as this CPU likes it; the device-neutral one stays as it is.
 Graph rewritten(Graph graph, const LowerOptions& options) {
-  if (options.keep_operators) return graph;
-  const auto& disabled = options.disabled;
-  for (const Rewrite& rewrite : rewrites) {
-    if (std::find(disabled.begin(), disabled.end(), rewrite.name) != disabled.end()) continue;
-    graph = rewrite.run(graph, options);
-  }
+  if (!options.keep_operators) run_passes(graph, rewrites(options.precise), options.rewrites);
   return graph;
 }
 
 }  // namespace
-
-std::vector<std::string_view> rewrite_names() {
-  std::vector<std::string_view> names;
-  for (const Rewrite& rewrite : rewrites) names.push_back(rewrite.name);
-  return names;
-}
 
 Plan lower(const Graph& step, const LowerOptions& asked) {
   LowerOptions options = asked;

@@ -1,27 +1,21 @@
 // Turns a verified step Graph without composites into a Plan for this CPU.
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "tessera/backend/cpu/kernels/tuner.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/ir/graph.h"
+#include "tessera/passes/pass.h"
 
 namespace tessera::cpu {
 
 struct LowerOptions {
-  std::vector<std::string> disabled = {};  // names of rewrites; other names are left to others
-  bool keep_operators = false;             // no rewrites at all: each operator is a call of its own
-  bool precise = false;                    // no algorithm that is less exact than the plain one;
-                                           // small programs that train have none anyway
-  bool autotune = false;                   // time kernels where several apply
-  TunedKernels tuned = {};                 // what an earlier compilation chose so, to be repeated
+  PassOptions rewrites = {};    // how the list in rewrites.h is run
+  bool keep_operators = false;  // no rewrites at all: each operator is a call of its own
+  bool precise = false;         // no algorithm that is less exact than the plain one;
+                                // small programs that train have none anyway
+  bool autotune = false;        // time kernels where several apply
+  TunedKernels tuned = {};      // what an earlier compilation chose so, to be repeated
 };
-
-// Those that LowerOptions::disabled can turn off, in the order in which they run.
-std::vector<std::string_view> rewrite_names();
 
 Plan lower(const Graph& graph, const LowerOptions& options = {});
 

@@ -9,7 +9,6 @@
 #include "tessera/backend/cpu/interpreter_for_test.h"
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
-#include "tessera/backend/cpu/lower/fuse_elementwise.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
@@ -110,7 +109,7 @@ void expect_same(const Graph& graph, const Plan& plan, int accumulation, int thr
 
 // Nodes as they are in the graph: what becomes of each can be told.
 Plan lower_unfused(const Graph& graph) {
-  return lower(graph, {.disabled = {fuse_elementwise_name}});
+  return lower(graph, {.rewrites = {.disabled = {"fuse_elementwise"}}});
 }
 
 void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {

@@ -7,8 +7,6 @@
 
 namespace tessera::cpu {
 
-inline constexpr const char* recompute_name = "recompute";  // to turn it off
-
 Graph recompute_cheap_values(const Graph& graph);
 
 }  // namespace tessera::cpu

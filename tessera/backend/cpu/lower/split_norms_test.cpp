@@ -92,7 +92,7 @@ TEST(SplitNorms, MeansTheSameAsTheWholeNorm) {
     for (const bool training : {true, false}) {
       SCOPED_TRACE(tessera::to_string(shape));
       const Graph graph = norm_graph(shape, training);
-      const Values whole = run(graph, {.disabled = {"split_norms"}});
+      const Values whole = run(graph, {.rewrites = {.disabled = {"split_norms"}}});
       const Values parts = run(graph, {});
       ASSERT_EQ(whole.size(), parts.size());
       for (size_t i = 0; i < whole.size(); ++i) {

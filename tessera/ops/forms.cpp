@@ -1,4 +1,4 @@
-#include "tessera/passes/forms.h"
+#include "tessera/ops/forms.h"
 
 namespace tessera {
 

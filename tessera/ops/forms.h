@@ -1,5 +1,5 @@
-// The few operators that are the language of graphs itself. Passes know these by name; about all
-// others they ask kinds and traits.
+// The few operators that are the language of graphs itself. Passes and lowering know these by name;
+// about all others passes ask kinds and traits.
 #pragma once
 
 #include "tessera/base/geometry.h"
