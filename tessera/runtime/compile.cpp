@@ -1,6 +1,5 @@
 #include "tessera/runtime/compile.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
@@ -11,7 +10,6 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/host_call.h"
-#include "tessera/ops/split_names.h"
 #include "tessera/passes/pipeline.h"
 
 namespace tessera {
@@ -57,46 +55,6 @@ void log_host_calls(const Graph& graph) {
   }
 }
 
-bool precise_by_environment() {
-  const char* text = std::getenv("TESSERA_PRECISION");
-  const std::string_view word = text ? text : "";
-  check(word.empty() || word == "precise" || word == "fast", ErrorKind::value,
-        "TESSERA_PRECISION must be 'precise' or 'fast', got '{}'.", word);
-  return word == "precise";
-}
-
-bool autotune_by_environment() {
-  const char* text = std::getenv("TESSERA_AUTOTUNE");
-  const std::string_view word = text ? text : "";
-  check(word.empty() || word == "0" || word == "1", ErrorKind::value,
-        "TESSERA_AUTOTUNE must be 0 or 1, got '{}'.", word);
-  return word == "1";
-}
-
-void check_pass(std::string_view name) {
-  std::vector<std::string_view> names = cpu::rewrite_names();
-  for (const Pass& pass : pipeline()) {
-    if (!pass.required) names.push_back(pass.name);
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  check(std::binary_search(names.begin(), names.end(), name), ErrorKind::value,
-        "TESSERA_DISABLE_PASSES must name passes that can be turned off, got '{}'; there are {}.",
-        name, fmt::join(names, ", "));
-}
-
-// Read anew for every program, as TESSERA_DISABLE_KERNELS is: a tool for finding a bad pass.
-std::vector<std::string> disabled_passes(const CompileOptions& options) {
-  std::vector<std::string> names = options.disabled_passes;
-  const char* text = std::getenv("TESSERA_DISABLE_PASSES");
-  if (!text || !*text) return names;
-  for (const std::string& name : split_names(text)) {
-    check_pass(name);
-    names.push_back(name);
-  }
-  return names;
-}
-
 }  // namespace
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
@@ -110,17 +68,13 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   verify(graph);
 
   progress(10);
-  const std::vector<std::string> disabled = disabled_passes(options);
-  log_passes(run_passes(graph, pipeline(), {.disabled = disabled}));
+  log_passes(run_passes(graph, pipeline(), {.disabled = options.disabled_passes}));
   verify(graph);
 
   progress(40);
-  const bool precise = options.precise ? *options.precise : precise_by_environment();
-  const bool autotune = options.autotune ? *options.autotune : autotune_by_environment();
-  cpu::Plan plan = cpu::lower(graph, {.disabled = disabled,
+  cpu::Plan plan = cpu::lower(graph, {.disabled = options.disabled_passes,
                                       .keep_operators = options.keep_operators,
-                                      .precise = precise,
-                                      .autotune = autotune,
+                                      .target = options.target,
                                       .tuned = options.tuned_kernels});
   log_programs(graph, plan);
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,

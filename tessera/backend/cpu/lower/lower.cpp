@@ -39,7 +39,7 @@ constexpr Rewrite rewrites[] = {
     {fuse_updates_name, plainly<fuse_updates>},
     {fuse_epilogues_name,
      [](const Graph& graph, const LowerOptions& options) {
-       return fuse_epilogues(graph, options.precise);
+       return fuse_epilogues(graph, options.target);
      }},
     // After fusion: what is made again is then one pass.
     {recompute_name, plainly<recompute_cheap_values>},
@@ -83,12 +83,12 @@ std::vector<std::string_view> rewrite_names() {
 
 Plan lower(const Graph& step, const LowerOptions& asked) {
   LowerOptions options = asked;
-  options.precise = asked.precise || trains_on_few_values(step);
+  options.target.precise = asked.target.precise || trains_on_few_values(step);
   const auto graph = std::make_shared<const Graph>(rewritten(step, options));
 
   // Views cost nothing from here on: they are geometries over blocks of memory.
   Draft draft = resolve_aliases(graph, schedule(*graph));
-  draft.precise = options.precise;
+  draft.target = options.target;
 
   // Layouts before reuse of memory: a result can only take the place of what lies as it does.
   choose_layouts(draft);
@@ -98,7 +98,7 @@ Plan lower(const Graph& step, const LowerOptions& asked) {
   reuse_dying_operands(draft);
 
   // Kernels before memory: their workspace is in the arena too.
-  KernelTuner tuner(options.tuned, options.autotune);
+  KernelTuner tuner(options.tuned, options.target.autotune);
   const std::vector<KernelChoice> kernels = choose_kernels(draft, tuner);
   Plan plan = write_plan(draft, kernels);
   plan.tuned = tuner.choices();

@@ -1,4 +1,4 @@
-// Turns a verified step Graph without composites into a Plan for this CPU.
+// Turns a verified step Graph without composites into a Plan for a Target.
 #pragma once
 
 #include <string>
@@ -14,9 +14,7 @@ namespace tessera::cpu {
 struct LowerOptions {
   std::vector<std::string> disabled = {};  // names of rewrites; other names are left to others
   bool keep_operators = false;             // no rewrites at all: each operator is a call of its own
-  bool precise = false;                    // no algorithm that is less exact than the plain one;
-                                           // small programs that train have none anyway
-  bool autotune = false;                   // time kernels where several apply
+  Target target = {};                      // what the Plan is for
   TunedKernels tuned = {};                 // what an earlier compilation chose so, to be repeated
 };
 
