@@ -57,9 +57,10 @@ TEST(Preference, EntriesWithABodyNeedWhatTheyAreMadeOfNeeds) {
 }
 
 TEST(Preference, ATargetHasWhatItsLevelHas) {
-  const KernelEntry portable{.op = "a", .name = "portable"};
-  const KernelEntry avx2{.op = "a", .name = "fast", .needs = CpuLevel::avx2};
-  const KernelEntry library{.op = "a", .name = "library", .uses_whole_machine = true};
+  const KernelEntry portable{"a", "portable", nullptr, nullptr};
+  KernelEntry avx2 = portable, library = portable;
+  avx2.needs = CpuLevel::avx2;
+  library.uses_whole_machine = true;
   const Target low{.level = CpuLevel::portable}, high{.level = CpuLevel::avx2};
   EXPECT_TRUE(is_usable(portable, low));
   EXPECT_FALSE(is_usable(avx2, low));

@@ -1,4 +1,5 @@
 // The rows `matmul` and, for the bodies of linear layers, `matmul_map` by our own matrix products.
+#include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/gemm/gemm.h"
 #include "tessera/ops/fused_body.h"
 
