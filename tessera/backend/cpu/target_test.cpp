@@ -21,7 +21,8 @@ TEST(Target, IsPrinted) {
 
 // A convolution, its activation and a product.
 Graph small_network() {
-  Graph graph("network");
+  Graph graph;
+  graph.name = "network";
   Builder builder(graph);
   const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {8, 16, 12, 12}});
   const ValueId w = graph.add_input(InputKind::data, "w", {DType::f32, {16, 16, 3, 3}});

@@ -2,6 +2,7 @@
 
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/x86/batch8/batch_trial_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
 
 namespace tessera::cpu {
 namespace {

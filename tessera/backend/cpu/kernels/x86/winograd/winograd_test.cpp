@@ -12,6 +12,7 @@
 #include "tessera/backend/cpu/kernels/x86/winograd/images.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/weight_grad.h"
 #include "tessera/backend/cpu/memory.h"
+#include "tessera/backend/cpu/target_for_test.h"
 #include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/registry.h"
 
