@@ -316,7 +316,7 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
   }
   // Whether a product with padding is made, or a tile is transformed as a whole, is a kernel's own
   // affair; a zero times what is not finite shows the difference.
-  const bool may_spread = !finite_operands && op(graph_.node(call.node)).kind == Kind::contraction;
+  const bool sums_products = op(graph_.node(call.node)).kind == Kind::contraction;
   for (size_t i = 0; i < count; ++i) {
     const double right = number_at(wanted, type.dtype, i);
     for (const auto& run : moved) {
@@ -329,7 +329,7 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
     const double rounding = type.dtype == DType::f32 ? least : 0;
     const double allowed = allowed_moves * furthest + always_allowed * std::fabs(right) + rounding;
     if (!differ(found, right, allowed)) continue;
-    const int finite = std::isfinite(found) + std::isfinite(right);
+    const int finite = int{std::isfinite(found)} + int{std::isfinite(right)};
     // Of sums that overflow, the order decides whether they are infinite or no number at all.
     if (sums_products && (finite == 0 || (finite == 1 && !finite_operands))) continue;
     // At a pole, or where it overflows, the smallest move changes everything.
