@@ -29,10 +29,23 @@ function(tessera_precompile target)
   endif()
 endfunction()
 
+# Code for one kind of processor is in folders of its name; everything else compiles without them. What
+# others need of them has a second, empty definition: x86/ and no_x86.cpp beside it.
+function(tessera_for_processor list)
+  set(files ${${list}})
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    list(FILTER files EXCLUDE REGEX "/no_x86\\.cpp$")
+  else()
+    list(FILTER files EXCLUDE REGEX "/x86/")
+  endif()
+  set(${list} ${files} PARENT_SCOPE)
+endfunction()
+
 # tessera_folder(name [LIBS libs...] [TEST_LIBS libs...] [LABELS labels...])
 function(tessera_folder name)
   cmake_parse_arguments(arg "" "" "LIBS;TEST_LIBS;LABELS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+  tessera_for_processor(sources)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   list(FILTER sources EXCLUDE REGEX "_(test|main)\\.cpp$")

@@ -1,15 +1,15 @@
 #include "tessera/base/cpu_level.h"
 
-#include <cstdlib>
-
 #include "tessera/base/error.h"
 
 namespace tessera {
 namespace {
 
-CpuLevel machine_level() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? CpuLevel::avx2
-                                                                         : CpuLevel::portable;
+CpuLevel ask_machine() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuLevel::avx2;
+#endif
+  return CpuLevel::portable;
 }
 
 }  // namespace
@@ -18,18 +18,19 @@ std::string_view name_of(CpuLevel level) {
   return level == CpuLevel::portable ? "portable" : "avx2";
 }
 
-// Read anew for every choice, as TESSERA_DISABLE_KERNELS is.
-CpuLevel cpu_level() {
-  static const CpuLevel machine = machine_level();
-  const char* text = std::getenv("TESSERA_CPU_LEVEL");
-  if (!text || !*text) return machine;
+CpuLevel machine_level() {
+  static const CpuLevel level = ask_machine();
+  return level;
+}
+
+CpuLevel usable_level(std::string_view name, std::string_view variable) {
   for (const CpuLevel level : {CpuLevel::portable, CpuLevel::avx2}) {
-    if (name_of(level) != text) continue;
-    check(level <= machine, ErrorKind::value,
-          "TESSERA_CPU_LEVEL is '{}', but this machine has only '{}'.", text, name_of(machine));
+    if (name_of(level) != name) continue;
+    check(level <= machine_level(), ErrorKind::value, "{} is '{}', but this machine has only '{}'.",
+          variable, name, name_of(machine_level()));
     return level;
   }
-  fail(ErrorKind::value, "TESSERA_CPU_LEVEL must be 'portable' or 'avx2', got '{}'.", text);
+  fail(ErrorKind::value, "{} must be 'portable' or 'avx2', got '{}'.", variable, name);
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Which instructions our own kernels may use. Portable code runs everywhere and is complete; avx2
-// (with FMA) is the fast path. TESSERA_CPU_LEVEL=portable forces the former, to test it or to
-// compare with it.
+// Which instructions our kernels may use. Portable code runs everywhere and is complete; avx2 (with
+// FMA) is the fast path of x86-64. A program is compiled for one level, and its threads know it:
+// the kernels that have code for several levels ask the pool they run on.
 #pragma once
 
 #include <string_view>
@@ -11,10 +11,11 @@ enum class CpuLevel { portable, avx2 };
 
 std::string_view name_of(CpuLevel level);
 
-// Of this machine, lowered by TESSERA_CPU_LEVEL. Error where the variable names no level or one
-// that this machine does not have.
-CpuLevel cpu_level();
+// The highest that this machine has.
+CpuLevel machine_level();
 
-inline bool has_avx2() { return cpu_level() >= CpuLevel::avx2; }
+// The level of that name. Error where there is none, or this machine does not have it; `variable`
+// is what the user wrote it into.
+CpuLevel usable_level(std::string_view name, std::string_view variable);
 
 }  // namespace tessera

@@ -114,7 +114,9 @@ int default_thread_count() {
   return std::min(affinity_count(), cgroup_quota());
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : ThreadPool(threads, machine_level()) {}
+
+ThreadPool::ThreadPool(int threads, CpuLevel level) : level_(level) {
   TESSERA_INVARIANT(threads >= 1, "a pool of {} threads", threads);
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
   PoolRecord::instance().add(*this, threads, [](ThreadPool& pool) {

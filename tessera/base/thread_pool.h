@@ -16,6 +16,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tessera/base/cpu_level.h"
+
 namespace tessera {
 
 // How many threads to use unless the user says otherwise: TESSERA_NUM_THREADS, else what affinity
@@ -33,12 +35,15 @@ class PoolObserver {
 
 class ThreadPool {
  public:
+  // What it runs may use instructions up to `level`; the machine's where none is given.
   explicit ThreadPool(int threads);
+  ThreadPool(int threads, CpuLevel level);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+  CpuLevel level() const { return level_; }
 
   // Between two jobs; null for none.
   void set_observer(PoolObserver* observer) { observer_ = observer; }
@@ -96,6 +101,7 @@ class ThreadPool {
   std::condition_variable wake_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
+  const CpuLevel level_;
 };
 
 }  // namespace tessera

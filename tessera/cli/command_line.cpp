@@ -60,9 +60,8 @@ std::string read_file(const std::string& file) {
 
 // Text has lines and tabs, but no other control characters.
 bool is_text(std::string_view bytes) {
-  return std::none_of(bytes.begin(), bytes.end(), [](char c) {
-    return (c >= 0 && c < ' ' && !std::isspace(static_cast<unsigned char>(c))) || c == '\x7f';
-  });
+  return std::none_of(bytes.begin(), bytes.end(),
+                      [](unsigned char c) { return (c < ' ' && !std::isspace(c)) || c == 0x7f; });
 }
 
 std::string read_text(const std::string& file, std::istream& in) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "tessera/base/cpu_level.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -208,6 +209,27 @@ TEST(CommandLine, DescribesOneOperatorByEitherName) {
   EXPECT_EQ(none.code, 1);
   EXPECT_EQ(none.err,
             "tessera: there is no operator 'nonsense'; `tessera ops` lists those there are\n");
+}
+
+// Whatever of them this machine has, they stand in the order of preference.
+TEST(CommandLine, PrintsTheKernelsOfAnOperatorInOrder) {
+  const std::string text = run({"ops", "conv"}).out;
+  EXPECT_TRUE(contains(text, "  kernels, of which the first that applies is taken:\n") ||
+              contains(text, "  kernel: reference\n"));
+  if (machine_level() == CpuLevel::portable) return;
+  size_t at = 0;
+  for (const char* line : {"    narrow                      avx2; chooses layouts\n",
+                           "    batch8                      avx2; chooses layouts\n",
+                           "    few_channels                avx2; plain layouts\n",
+                           "    winograd_4                  avx2; chooses layouts; goes on with ",
+                           "    winograd_2                  avx2; chooses layouts; goes on with ",
+                           "    reference                   any use\n"}) {
+    const size_t next = text.find(line);
+    ASSERT_NE(next, std::string::npos) << line << text;
+    EXPECT_GT(next, at) << line;
+    at = next;
+  }
+  EXPECT_TRUE(contains(run({"ops", "exp"}).out, "  kernel: reference\n"));
 }
 
 TEST(CommandLine, RunsPasses) {

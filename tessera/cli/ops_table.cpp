@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/registry.h"
@@ -41,6 +42,40 @@ std::vector<Line> all_lines() {
   std::vector<Line> lines;
   for (const OpDef* op : all_ops()) lines.push_back(line_of(*op));
   return lines;
+}
+
+std::string_view text_of(cpu::Tails tails) {
+  switch (tails) {
+    case cpu::Tails::none:
+      return "";
+    case cpu::Tails::narrow:
+      return "; goes on with steps that read little else";
+    case cpu::Tails::any:
+      return "; goes on with steps";
+    case cpu::Tails::in_registers:
+      return "; does the steps in registers";
+  }
+  return "";
+}
+
+// What has to be so for a kernel to be taken, as far as it can be said without a use.
+std::string requirements(const cpu::KernelEntry& entry) {
+  return fmt::format("{}{}; {}{}", name_of(entry.needs),
+                     entry.uses_whole_machine ? " and all that the machine has" : "",
+                     entry.wants     ? "chooses layouts"
+                     : entry.follows ? "follows its neighbours' layouts"
+                                     : "plain layouts",
+                     text_of(entry.tails));
+}
+
+std::string kernels_of(const OpDef& op) {
+  const auto entries = cpu::all_entries(op.name);
+  if (entries.empty()) return "  kernel: reference\n";
+  std::string out = "  kernels, of which the first that applies is taken:\n";
+  for (const cpu::KernelEntry* entry : entries) {
+    out += fmt::format("    {:<28}{}\n", entry->name, requirements(*entry));
+  }
+  return out + fmt::format("    {:<28}{}\n", "reference", "any use");
 }
 
 std::string escaped_for_markdown(const std::string& text) {
@@ -103,6 +138,7 @@ std::string describe_op(std::string_view name) {
     out += fmt::format("  ATen: {}({})\n", spelling.overload, spelling.arguments);
   }
   if (op->decompose) out += "  may be taken apart into other operators\n";
+  if (op->cpu) out += kernels_of(*op);
   return out;
 }
 

@@ -5,7 +5,7 @@
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/base/error.h"
 #include "tessera/base/rng.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 
 namespace tessera {
 namespace {
@@ -49,9 +49,9 @@ std::shared_ptr<const Executable> compile_checked(Graph graph, int64_t runs, int
 std::shared_ptr<const Executable> compile_patiently(Graph graph) {
   ProgressBar bar("compiling", 100, {.leave = false, .show_rate = false});
   int shown = 0;
-  return compile(std::move(graph), {.disabled_passes = {}, .progress = [&](int percent) {
-                                      bar.advance(percent - std::exchange(shown, percent));
-                                    }});
+  CompileOptions options = compile_options_of_environment();
+  options.progress = [&](int percent) { bar.advance(percent - std::exchange(shown, percent)); };
+  return compile(std::move(graph), options);
 }
 
 Trial::Trial(Graph graph, int64_t runs, int threads, int64_t steps)

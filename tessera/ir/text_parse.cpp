@@ -468,7 +468,8 @@ class Parser {
     const char c = peek();
     if (at_ == text_.size()) return "the end of the text";
     if (c == '\n') return "the end of the line";
-    if (c < 0x20 || c == 0x7f) return fmt::format("the byte 0x{:02x}", static_cast<uint8_t>(c));
+    const auto byte = static_cast<uint8_t>(c);  // char has a sign on some machines
+    if (byte < 0x20 || byte >= 0x7f) return fmt::format("the byte 0x{:02x}", byte);
     if (!is_word(c)) return fmt::format("'{}'", c);
     size_t length = 0;
     while (length < 40 && at_ + length < text_.size() && is_word(text_[at_ + length])) ++length;

@@ -277,7 +277,7 @@ void sum_over_windows(const Field& source, const Meeting& meeting, int64_t group
     const PositionLines positions(source, meeting, {first, first + source_channels});
     tile.resize(static_cast<size_t>(tiles.row_step * tiles.col_step));
     multiply(weight_lines(group), row_range, positions, col_range, {0, depth}, tile.data(),
-             col_range.count());
+             col_range.count(), pool.level());
     const Range channels{group * rows + row_range.begin, group * rows + row_range.end};
     store_tile(tile.data(), channels, col_range, bias ? bias->as<const float>() : nullptr,
                bias ? bias->strides[0] : 0, result_channels, per_image, out.as<float>());
@@ -350,7 +350,8 @@ void conv_weight_grad(const TensorView& grad, const TensorView& input, const Con
     float* to = parts > 1 ? partial.data() + part * size : out.as<float>();
     to += (group * rows + row_range.begin) * cols + col_range.begin;
     multiply(PatchLines(result, places, group * rows), row_range,
-             PatchLines(source, patches, group * out.sizes[1]), col_range, depth_range, to, cols);
+             PatchLines(source, patches, group * out.sizes[1]), col_range, depth_range, to, cols,
+             pool.level());
   });
   if (parts == 1) return;
   pool.run_ranges(size, 16384, [&](int64_t begin, int64_t end) {

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
+#include "tessera/kernels/avx2_copy.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/vector_math.h"
 
@@ -58,27 +59,20 @@ void step_portable(int64_t size, int64_t way, Row from, const double* penalty,
   step_through(size, way, from, penalty, emitted, to);
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) void step_avx2(int64_t size, int64_t way, Row from,
-                                                   const double* penalty, const double* emitted,
-                                                   Row to) {
+TESSERA_AVX2_COPY void step_avx2(int64_t size, int64_t way, Row from, const double* penalty,
+                                 const double* emitted, Row to) {
   step_through(size, way, from, penalty, emitted, to);
-}
-#endif
-
-StepThrough choose_step() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return step_avx2;
-#endif
-  return step_portable;
 }
 
 // One sample: its labels with blanks before, between and behind them.
 class Sample {
  public:
   Sample(const float* log_probs, int64_t step_stride, const int32_t* labels, int64_t label_count,
-         int64_t time, int64_t blank)
-      : log_probs_(log_probs), step_stride_(step_stride), time_(time) {
+         int64_t time, int64_t blank, CpuLevel level)
+      : step_(level >= CpuLevel::avx2 ? step_avx2 : step_portable),
+        log_probs_(log_probs),
+        step_stride_(step_stride),
+        time_(time) {
     symbols_.assign(static_cast<size_t>(2 * label_count + 1), blank);
     for (int64_t i = 0; i < label_count; ++i) symbols_[static_cast<size_t>(2 * i + 1)] = labels[i];
     // A symbol may follow the one before the last, but a blank between equal labels must be there.
@@ -106,7 +100,7 @@ class Sample {
         }
         continue;
       }
-      step(size(), 1, beginning(t - 1), penalties_.data(), emitted(t), beginning(t));
+      step_(size(), 1, beginning(t - 1), penalties_.data(), emitted(t), beginning(t));
     }
   }
 
@@ -121,7 +115,7 @@ class Sample {
       }
       return;
     }
-    step(size(), -1, Row(before.data()), penalties_.data() + 2, emitted(t), to);
+    step_(size(), -1, Row(before.data()), penalties_.data() + 2, emitted(t), to);
   }
 
   ScratchVector<double> empty_rows(int64_t count) const {
@@ -148,8 +142,7 @@ class Sample {
     return emitted_.data();
   }
 
-  static inline const StepThrough step = choose_step();
-
+  StepThrough step_;
   const float* log_probs_;
   int64_t step_stride_, time_;
   ScratchVector<int64_t> symbols_;
@@ -167,7 +160,8 @@ class Batch {
         time_(ctc.log_probs.sizes[0]),
         size_(ctc.log_probs.sizes[1]),
         classes_(ctc.log_probs.sizes[2]),
-        blank_(ctc.blank) {
+        blank_(ctc.blank),
+        level_(pool.level()) {
     const bool in_rows = ctc.targets.rank() == 2;
     const int64_t labels = ctc.targets.numel();
     int64_t begin = 0;
@@ -200,7 +194,8 @@ class Batch {
       check(labels[k] >= 0 && labels[k] < classes_,
             "ctc_loss: label {} of sample {} is not one of the {} classes", labels[k], i, classes_);
     }
-    return {log_probs(0, i), size_ * classes_, labels, target_length(i), input_length(i), blank_};
+    return {log_probs(0, i), size_ * classes_, labels, target_length(i),
+            input_length(i), blank_,           level_};
   }
 
  private:
@@ -208,6 +203,7 @@ class Batch {
 
   Dense log_probs_, targets_, input_lengths_, target_lengths_;
   int64_t time_, size_, classes_, blank_;
+  CpuLevel level_;
   ScratchVector<int64_t> begins_;  // of each sample's labels
 };
 

@@ -5,69 +5,15 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "tessera/kernels/panels.h"
 
 namespace tessera::kernels {
 namespace {
 
-// A panel of the left side is 6 rows high and one of the right 16 columns wide: 12 registers of 8
-// sums, which leaves room for the operands.
-constexpr int64_t panel_rows = 6;
-constexpr int64_t panel_cols = 16;
 constexpr int64_t block_depth = 256;
 constexpr int64_t max_tile_rows = 96;
 constexpr int64_t max_tile_cols = 384;
 constexpr int64_t wanted_tiles = 16;
-
-// sums[panel_rows][panel_cols] = a panel of each side multiplied over `depth`.
-using PanelKernel = void (*)(const float* a, const float* b, int64_t depth, float* sums);
-
-void multiply_panels_portable(const float* a, const float* b, int64_t depth, float* sums) {
-  float local[panel_rows][panel_cols] = {};
-  for (int64_t k = 0; k < depth; ++k) {
-    for (int64_t i = 0; i < panel_rows; ++i) {
-      for (int64_t j = 0; j < panel_cols; ++j) local[i][j] += a[i] * b[j];
-    }
-    a += panel_rows;
-    b += panel_cols;
-  }
-  std::memcpy(sums, local, sizeof local);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) void multiply_panels_avx2(const float* a, const float* b,
-                                                              int64_t depth, float* sums) {
-  __m256 local[panel_rows][2];
-  for (auto& row : local) row[0] = row[1] = _mm256_setzero_ps();
-  for (int64_t k = 0; k < depth; ++k) {
-    const __m256 b0 = _mm256_loadu_ps(b);
-    const __m256 b1 = _mm256_loadu_ps(b + 8);
-#pragma GCC unroll 6
-    for (int64_t i = 0; i < panel_rows; ++i) {
-      const __m256 value = _mm256_broadcast_ss(a + i);
-      local[i][0] = _mm256_fmadd_ps(value, b0, local[i][0]);
-      local[i][1] = _mm256_fmadd_ps(value, b1, local[i][1]);
-    }
-    a += panel_rows;
-    b += panel_cols;
-  }
-#pragma GCC unroll 6
-  for (int64_t i = 0; i < panel_rows; ++i) {
-    _mm256_storeu_ps(sums + i * panel_cols, local[i][0]);
-    _mm256_storeu_ps(sums + i * panel_cols + 8, local[i][1]);
-  }
-}
-#endif
-
-PanelKernel choose_panel_kernel() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_panels_avx2;
-#endif
-  return multiply_panels_portable;
-}
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -97,8 +43,8 @@ void fill_zero(int64_t rows, int64_t cols, float* out, int64_t out_stride) {
 
 // out (+)= the product of packed lines over one block of the depth.
 void multiply_block(const float* left, int64_t rows, const float* right, int64_t cols,
-                    int64_t depth, bool add, float* out, int64_t out_stride) {
-  static const PanelKernel multiply_panels = choose_panel_kernel();
+                    int64_t depth, bool add, float* out, int64_t out_stride, CpuLevel level) {
+  const PanelKernel multiply_panels = panel_kernel(level);
   for (int64_t col = 0; col < cols; col += panel_cols) {
     for (int64_t row = 0; row < rows; row += panel_rows) {
       float sums[panel_rows * panel_cols];
@@ -153,7 +99,7 @@ void multiply_floats(const TensorView& a, const TensorView& b, const TensorView&
     const StridedLines right(b.as<const float>() + (r ? batch * b.strides[0] : 0), b.strides[r + 1],
                              b.strides[r]);
     float* to = out.as<float>() + (batch * rows + row_range.begin) * cols + col_range.begin;
-    multiply(left, row_range, right, col_range, {0, depth}, to, cols);
+    multiply(left, row_range, right, col_range, {0, depth}, to, cols, pool.level());
   });
 }
 
@@ -203,7 +149,7 @@ Range ProductTiles::cols(int64_t tile, int64_t total) const {
 }
 
 void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Range depth,
-              float* out, int64_t out_stride) {
+              float* out, int64_t out_stride, CpuLevel level) {
   thread_local std::vector<float> left_memory;
   thread_local std::vector<float> right_memory;
   float* packed_left = scratch(left_memory, padded(rows.count(), panel_rows) * block_depth);
@@ -215,13 +161,14 @@ void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Ran
     left.pack(rows, block, panel_rows, packed_left);
     right.pack(cols, block, panel_cols, packed_right);
     multiply_block(packed_left, rows.count(), packed_right, cols.count(), block.count(),
-                   k != depth.begin, out, out_stride);
+                   k != depth.begin, out, out_stride, level);
   }
 }
 
 PackedColumns::PackedColumns(const Lines& columns, int64_t count, int64_t depth, ThreadPool& pool)
     : count_(count),
       depth_(depth),
+      level_(pool.level()),
       panels_(static_cast<size_t>(padded(count, panel_cols) * depth)) {
   const int64_t grain = std::max<int64_t>(1, 32768 / (panel_cols * std::max<int64_t>(1, depth)));
   pool.run_ranges(divide_up(count, panel_cols), grain, [&](int64_t begin, int64_t end) {
@@ -242,7 +189,7 @@ void PackedColumns::multiply(const Lines& left, Range rows, float* out, int64_t 
     const Range block{k, std::min(k + block_depth, depth_)};
     left.pack(rows, block, panel_rows, packed_left);
     multiply_block(packed_left, rows.count(), panels_.data() + k * padded(count_, panel_cols),
-                   count_, block.count(), k > 0, out, out_stride);
+                   count_, block.count(), k > 0, out, out_stride, level_);
   }
 }
 

@@ -53,7 +53,7 @@ struct ProductTiles {
 // out[i * out_stride + j] = the sum over depth of rows' line i times cols' line j, counted from the
 // beginning of the ranges. Runs on the calling thread.
 void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Range depth,
-              float* out, int64_t out_stride);
+              float* out, int64_t out_stride, CpuLevel level);
 
 // All columns of a right matrix that is multiplied many times, packed once.
 class PackedColumns {
@@ -65,6 +65,7 @@ class PackedColumns {
 
  private:
   int64_t count_, depth_;
+  CpuLevel level_;
   ScratchVector<float> panels_;  // one block of the depth after the other
 };
 

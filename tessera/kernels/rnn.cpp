@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/scratch.h"
+#include "tessera/kernels/avx2_copy.h"
 #include "tessera/kernels/copy.h"
 #include "tessera/kernels/gemm.h"
 #include "tessera/kernels/vector_math.h"
@@ -128,22 +129,9 @@ void walk_portable(const Cell& cell, const PackedColumns& weight, Range rows) {
   walk_either<direction>(cell, weight, rows);
 }
 
-#if defined(__x86_64__)
 template <Direction direction, typename Cell>
-__attribute__((target("avx2,fma"))) void walk_avx2(const Cell& cell, const PackedColumns& weight,
-                                                   Range rows) {
+TESSERA_AVX2_COPY void walk_avx2(const Cell& cell, const PackedColumns& weight, Range rows) {
   walk_either<direction>(cell, weight, rows);
-}
-#endif
-
-template <Direction direction, typename Cell>
-auto choose_walk() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return walk_avx2<direction, Cell>;
-  }
-#endif
-  return walk_portable<direction, Cell>;
 }
 
 template <Direction direction, typename Cell>
@@ -153,7 +141,8 @@ void walk_all(const Cell& cell, const TensorView& weight, ThreadPool& pool) {
   const StridedLines lines(weight.as<const float>(), weight.strides[line],
                            weight.strides[1 - line]);
   const PackedColumns packed(lines, weight.sizes[line], weight.sizes[1 - line], pool);
-  const auto walk = choose_walk<direction, Cell>();
+  const auto walk =
+      pool.level() >= CpuLevel::avx2 ? walk_avx2<direction, Cell> : walk_portable<direction, Cell>;
   const int64_t rows = rows_per_piece(cell.steps.batch);
   pool.run_ranges(cell.steps.batch, rows, [&](int64_t begin, int64_t end) {
     walk(cell, packed, Range{begin, end});

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/base/count_allocations_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
@@ -49,7 +50,7 @@ class Conformance : public testing::TestWithParam<const OpDef*> {
     for (Tensor& result : results) outputs.push_back(result.view());
     if (how.in_place) outputs[how.in_place->first] = inputs[how.in_place->second];
 
-    ThreadPool pool(how.threads);
+    ThreadPool pool(how.threads, level_for_test());
     row().cpu({inputs, outputs, attrs, pool, {.seed = 42, .step = 3}});
 
     Results bits;
@@ -186,7 +187,7 @@ TEST_P(Conformance, KernelAllocatesNothing) {
       const std::vector<TensorView> inputs = views_of(sample, operands);
       std::vector<TensorView> outputs;
       for (Tensor& result : results) outputs.push_back(result.view());
-      ThreadPool pool(2);
+      ThreadPool pool(2, level_for_test());
       int64_t fewest = std::numeric_limits<int64_t>::max();
       for (int call = 0; call < 30 && fewest > 0; ++call) {
         const AllocationsSince before;

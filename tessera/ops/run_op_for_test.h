@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
@@ -146,7 +147,7 @@ class OpRun {
     std::vector<TensorView> inputs, outputs;
     for (HostTensor& operand : operands) inputs.push_back(operand.view());
     for (HostTensor& result : results) outputs.push_back(result.view());
-    ThreadPool pool(2);
+    ThreadPool pool(2, level_for_test());
     run_reference(row, {inputs, outputs, node.attrs, pool, rng_});
     return results;
   }

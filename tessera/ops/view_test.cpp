@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/run_op_for_test.h"
 
 namespace tessera {
@@ -36,7 +37,7 @@ TEST(WriteView, WritesOverItsBaseWhereTheyShareMemory) {
   const TensorView source{reinterpret_cast<std::byte*>(value), DType::f32, one, strides, true};
   const TensorView inputs[] = {base, source};
   const TensorView outputs[] = {base};
-  ThreadPool pool(1);
+  ThreadPool pool(1, level_for_test());
   const Attrs attrs = {{"strides", Ints{1}}, {"offset", int64_t{1}}};
   op("write_view").cpu({inputs, outputs, attrs, pool, {}});
   EXPECT_EQ(std::vector<float>(memory, memory + 3), (std::vector<float>{1, 9, 3}));

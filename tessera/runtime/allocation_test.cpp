@@ -12,7 +12,7 @@
 #include "tessera/base/text_files_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/passes/read_graph.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 #include "tessera/runtime/session.h"
 
 #ifdef TESSERA_COUNTS_ALLOCATIONS
@@ -62,7 +62,7 @@ bool interprets_bodies(const cpu::Plan& plan) {
 // The first steps may fill what threads keep, and one of them may come late.
 void expect_no_allocations(const Graph& graph) {
   for (const int threads : {1, 2}) {
-    Session session(compile(graph), threads);
+    Session session(compile(graph, compile_options_of_environment()), threads);
     const Executable& executable = session.executable();
     if (interprets_bodies(executable.plan())) GTEST_SKIP() << "fused bodies have no code here";
     std::vector<std::vector<std::byte>> values;

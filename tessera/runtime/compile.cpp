@@ -1,6 +1,5 @@
 #include "tessera/runtime/compile.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
@@ -13,7 +12,6 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/host_call.h"
-#include "tessera/ops/split_names.h"
 #include "tessera/passes/pipeline.h"
 
 namespace tessera {
@@ -52,35 +50,10 @@ void log_host_calls(const Graph& graph) {
   }
 }
 
-bool precise_by_environment() {
-  const char* text = std::getenv("TESSERA_PRECISION");
-  const std::string_view word = text ? text : "";
-  check(word.empty() || word == "precise" || word == "fast", ErrorKind::value,
-        "TESSERA_PRECISION must be 'precise' or 'fast', got '{}'.", word);
-  return word == "precise";
-}
-
-bool autotune_by_environment() {
-  const char* text = std::getenv("TESSERA_AUTOTUNE");
-  const std::string_view word = text ? text : "";
-  check(word.empty() || word == "0" || word == "1", ErrorKind::value,
-        "TESSERA_AUTOTUNE must be 0 or 1, got '{}'.", word);
-  return word == "1";
-}
-
-// Read anew for every program, as TESSERA_DISABLE_KERNELS is: a tool for finding a bad pass.
-std::vector<std::string> disabled_passes(const CompileOptions& options) {
-  std::vector<std::string> names = options.disabled_passes;
-  const char* text = std::getenv("TESSERA_DISABLE_PASSES");
-  if (!text || !*text) return names;
-  for (const std::string& name : split_names(text)) names.push_back(name);
-  return names;
-}
-
-// How the passes of one list run. The names in `disabled` are of all lists.
-PassOptions options_for(std::span<const Pass> passes, const std::vector<std::string>& disabled,
-                        const CompileOptions& options) {
+// How the passes of one list run. The disabled names are of all lists.
+PassOptions options_for(std::span<const Pass> passes, const CompileOptions& options) {
   PassOptions result{.verify = options.verify_passes};
+  const auto& disabled = options.disabled_passes;
   const auto is_in_list = [&](const std::string& name) {
     return std::any_of(passes.begin(), passes.end(),
                        [&](const Pass& pass) { return pass.name == name; });
@@ -108,19 +81,16 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   verify(graph);
 
   progress(10);
-  const std::vector<std::string> disabled = disabled_passes(options);
-  check_disabled(disabled, passes_of_a_compilation());
-  run_passes(graph, pipeline(), options_for(pipeline(), disabled, options));
+  check_disabled(options.disabled_passes, passes_of_a_compilation());
+  run_passes(graph, pipeline(), options_for(pipeline(), options));
   verify(graph);
 
   progress(40);
-  const bool precise = options.precise ? *options.precise : precise_by_environment();
-  const bool autotune = options.autotune ? *options.autotune : autotune_by_environment();
-  cpu::Plan plan = cpu::lower(graph, {.rewrites = options_for(cpu::rewrites(), disabled, options),
-                                      .keep_operators = options.keep_operators,
-                                      .precise = precise,
-                                      .autotune = autotune,
-                                      .tuned = options.tuned_kernels});
+  cpu::Plan plan =
+      cpu::lower(graph, {.rewrites = options_for(cpu::rewrites(options.target), options),
+                         .keep_operators = options.keep_operators,
+                         .target = options.target,
+                         .tuned = options.tuned_kernels});
   log_programs(graph, plan);
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
       milliseconds_since(start), graph.node_count(), plan.update_begin,

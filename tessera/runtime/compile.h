@@ -4,10 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/backend/cpu/target.h"
 #include "tessera/ir/graph.h"
 #include "tessera/passes/pass.h"
 #include "tessera/runtime/executable.h"
@@ -21,11 +21,7 @@ struct CompileOptions {
   // rewrites.
   bool verify_passes = verify_passes_by_default;
   bool keep_operators = false;  // each is a call of its own, by which an error can name it
-  // No algorithm that rounds more than the plain one. Unset: as TESSERA_PRECISION says, else false.
-  std::optional<bool> precise = {};
-  // Time kernels where several apply, instead of following a fixed rule. Unset: where
-  // TESSERA_AUTOTUNE is 1. What was chosen is Executable::tuned_kernels().
-  std::optional<bool> autotune = {};
+  cpu::Target target = {};      // kernels chosen by timing are Executable::tuned_kernels()
   std::map<std::string, std::string> tuned_kernels = {};  // of an earlier executable, to repeat
   std::function<void(int percent)> progress = {};         // called with 0, then up to 100 when done
 };

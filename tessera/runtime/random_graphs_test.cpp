@@ -5,7 +5,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/run_op_for_test.h"
 #include "tessera/passes/read_graph.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 #include "tessera/runtime/random_graph_for_test.h"
 #include "tessera/runtime/session.h"
 
@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 void run_compiled(const std::string& text, uint64_t seed) {
-  const auto executable = compile(read_graph(text));
+  const auto executable = compile(read_graph(text), compile_options_of_environment());
   Session session(executable, 2);
   Draw draw(seed);
   for (size_t i = 0; i < executable->states().size(); ++i) {

@@ -65,7 +65,9 @@ int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
 }
 
 Session::Session(std::shared_ptr<const Executable> executable, int threads)
-    : executable_(std::move(executable)), pool_(threads), engine_(executable_->plan(), pool_) {
+    : executable_(std::move(executable)),
+      pool_(threads, executable_->plan().target.level),
+      engine_(executable_->plan(), pool_) {
   check_host_calls_can_run(executable_->graph());
   trace_ = TraceFile::from_environment(executable_->plan(), threads);
   if (trace_) record(&trace_->timeline());

@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera {
@@ -52,7 +52,8 @@ struct Trial {
   }
 };
 
-std::unique_ptr<Session> session_at(float weight, const CompileOptions& options = {}) {
+std::unique_ptr<Session> session_at(
+    float weight, const CompileOptions& options = compile_options_of_environment()) {
   auto session = std::make_unique<Session>(compile(step(), options), 1);
   const std::vector<float> w = {weight, weight};
   session->write_state(0, std::as_bytes(std::span(w)));
@@ -112,7 +113,8 @@ std::string failure_of(Session& session, Trial& run) {
 
 // spec: 2.4 enableFloatingPointExceptions
 TEST(SessionRequests, ValuesThatStopBeingFiniteAreFound) {
-  const CompileOptions exact{.disabled_passes = {"fuse_elementwise", "fuse_updates"}};
+  CompileOptions exact = compile_options_of_environment();
+  exact.disabled_passes = {"fuse_elementwise", "fuse_updates"};
   Trial run(OutputMode::all, 1, 1, 1);
   auto session = session_at(0, exact);
   EXPECT_EQ(failure_of(*session, run), "");  // off by default

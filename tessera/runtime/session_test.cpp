@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 
 namespace tessera {
 namespace {
@@ -71,7 +71,8 @@ struct Results {
 };
 
 std::unique_ptr<Session> trained_session(int threads = 1) {
-  auto session = std::make_unique<Session>(compile(training_step()), threads);
+  auto session = std::make_unique<Session>(
+      compile(training_step(), compile_options_of_environment()), threads);
   session->write_state(0, bytes_of(random_values(width * width, 1)));
   session->set_hyperparameter(0, 1e-4F);
   return session;
@@ -114,7 +115,7 @@ const std::vector<float>& six_micro_batches() {
 }
 
 TEST(Session, KnowsWhatGoesInAndOut) {
-  const auto executable = compile(training_step());
+  const auto executable = compile(training_step(), compile_options_of_environment());
   ASSERT_EQ(executable->data_inputs().size(), 1U);
   EXPECT_EQ(executable->data_inputs()[0].name, "x");
   EXPECT_EQ(executable->hyperparameters().at(0).name, "rate");
@@ -231,7 +232,7 @@ TEST(Session, AnErrorLeavesParametersAloneAndTheSessionUsable) {
   graph.states()[1].after_update =
       build.add("fill", {}, {{"shape", Shape{2, 3}}, {"value", 0.0}, {"dtype", DType::f32}});
 
-  Session session(compile(graph), 2);
+  Session session(compile(graph, compile_options_of_environment()), 2);
   const std::vector<float> before = {1, 2, 3, 4, 5, 6};
   session.write_state(0, bytes_of(before));
   std::vector<int32_t> labels = {0, 1, 0, 7};
@@ -260,7 +261,7 @@ TEST(Session, AccumulatesOnlyWhereTheStepDoes) {
   build.set_place({}, Phase::update);
   graph.states()[0].after_update =
       build.add("sgd", {w, x, {}, {}, rate, rate, rate, rate}, {{"nesterov", false}});
-  Session session(compile(graph), 1);
+  Session session(compile(graph, compile_options_of_environment()), 1);
   const std::vector<float> batches = {1, 2, 3, 4};
   RunRequest request;
   request.inputs = {reinterpret_cast<const std::byte*>(batches.data())};
@@ -296,7 +297,7 @@ TEST(Session, OptimizerAndStatisticsWorkInPlace) {
   graph.states()[4].after_update = next[1];
   graph.states()[1].after_update = next[2];
 
-  const auto executable = compile(std::move(graph));
+  const auto executable = compile(std::move(graph), compile_options_of_environment());
   for (const cpu::Call& call : executable->plan().calls) EXPECT_NE(call.op, "copy");
   Session session(executable, 1);
   session.write_state(0, bytes_of(std::vector<float>{1, 1, 1}));
@@ -327,7 +328,7 @@ TEST(Session, AProgramThatCallsPyTorchSaysSoWhereThereIsNone) {
   graph.add_output(
       "y", builder.add("aten", {x},
                        {{"overload", "aten::lgamma"}, {"arguments", "$0"}, {"results", "f32[2]"}}));
-  const auto executable = compile(std::move(graph));
+  const auto executable = compile(std::move(graph), compile_options_of_environment());
   try {
     const Session session(executable, 1);
     FAIL() << "it started";

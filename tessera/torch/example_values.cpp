@@ -6,7 +6,7 @@
 
 #include "tessera/ops/registry.h"
 #include "tessera/passes/remove_dead.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 #include "tessera/runtime/session.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
@@ -47,8 +47,8 @@ std::optional<at::Tensor> example_value(const Graph& graph, ValueId value,
   const TensorType type = graph.type(value);
 
   const NotRecorded quiet;
-  CompileOptions options;
-  options.autotune = false;
+  CompileOptions options = compile_options_of_environment();
+  options.target.autotune = false;
   Session session(compile(std::move(part), options), 1);
   at::Tensor result = at::empty(type.shape, scalar_type_of(type.dtype));
   RunRequest request;

@@ -21,7 +21,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
 #include "tessera/ops/host_call.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/runtime/compile_environment.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/narrowing.h"
@@ -188,9 +188,10 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   if (!options_.module_namescope()) forget_modules(captured.graph);
   progress(30);
 
-  CompileOptions compile_options;
-  compile_options.precise = options_.precise_results();
-  compile_options.autotune = options_.autotuned();
+  CompileOptions compile_options = compile_options_of_environment();
+  cpu::Target& target = compile_options.target;
+  target.precise = options_.precise_results().value_or(target.precise);
+  target.autotune = options_.autotuned().value_or(target.autotune);
   compile_options.keep_operators = options_.Precision().floating_point_exceptions();
   // Capture is the first third of the bar.
   compile_options.progress = [&](int percent) { progress(30 + percent * 7 / 10); };

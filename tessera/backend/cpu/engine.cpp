@@ -37,6 +37,8 @@ Engine::Engine(const Plan& plan, ThreadPool& pool)
       hyperparameters_(plan.memory.hyperparameter_bytes),
       constants_(plan.memory.constant_bytes),
       data_views_(plan.data_inputs.size()) {
+  TESSERA_INVARIANT(pool.level() == plan.target.level, "threads for {} run a plan for {}",
+                    name_of(pool.level()), name_of(plan.target.level));
   for (const Call& call : plan.load) run_call(bind(call), {});
   calls_.reserve(plan.calls.size());
   for (const Call& call : plan.calls) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/thread_pool.h"
 #include "tessera/ops/registry.h"
 
@@ -44,7 +45,7 @@ class Interpreter {
   Bytes& value(ValueId id) { return values_[static_cast<size_t>(id.index)]; }
 
   void run(Phase phase, RngState rng) {
-    ThreadPool pool(1);
+    ThreadPool pool(1, level_for_test());
     std::vector<Strides> strides;
     strides.reserve(1024);
     const auto view = [&](ValueId id) -> TensorView {

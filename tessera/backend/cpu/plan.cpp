@@ -84,6 +84,7 @@ std::string print(const MemoryReport& report) {
 
 std::string print(const Plan& plan) {
   std::string out = fmt::format("plan {}: {}\n", plan.name, print(plan.memory));
+  fmt::format_to(std::back_inserter(out), "target: {}\n", print(plan.target));
   out += "arena:\n";
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& buffer = plan.buffers[i];

@@ -1,5 +1,5 @@
 // A Plan is the program as calls and offsets: which kernel runs on which piece of memory, in which
-// order. It is made once, for one kind of CPU, and never changed; any number of engines may run it
+// order. It is made once, for one Target, and never changed; any number of engines may run it
 // at the same time, each on memory of its own.
 //
 // The first `update_begin` calls run for every micro-batch, the others once per weight update.
@@ -16,6 +16,7 @@
 
 #include "tessera/backend/cpu/kernels/prepared_kernel.h"
 #include "tessera/backend/cpu/layout.h"
+#include "tessera/backend/cpu/target.h"
 #include "tessera/base/geometry.h"
 #include "tessera/base/ids.h"
 #include "tessera/ir/attributes.h"
@@ -79,6 +80,7 @@ struct MemoryReport {
 
 struct Plan {
   std::string name;
+  Target target;                       // what it was made for; its threads run at this level
   std::shared_ptr<const Graph> graph;  // what it runs: the step as rewritten for this CPU
   std::vector<Buffer> buffers;
   std::vector<Call> load, calls;

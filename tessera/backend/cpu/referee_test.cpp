@@ -7,6 +7,8 @@
 
 #include "tessera/backend/cpu/engine.h"
 #include "tessera/backend/cpu/lower/lower.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 
@@ -63,7 +65,7 @@ std::vector<float> numbers(int64_t count) {
 
 // What the referee says of two steps; nothing where it has nothing to say.
 std::string judged(const Plan& plan, float first = 0.25F) {
-  ThreadPool pool(2);
+  ThreadPool pool(2, level_for_test());
   Engine engine(plan, pool);
   engine.check_calls(true);
   std::vector<float> input = numbers(numel(images.shape));
@@ -90,13 +92,13 @@ Call& call_of(Plan& plan, std::string_view op) {
 }
 
 TEST(Referee, HasNothingToSayOfARightPlan) {
-  EXPECT_EQ(judged(lower(small_step())), "");
-  EXPECT_EQ(judged(lower(small_step(), {.keep_operators = true})), "");
-  EXPECT_EQ(judged(lower(small_step(), {.precise = true})), "");
+  EXPECT_EQ(judged(lower(small_step(), on_test_target())), "");
+  EXPECT_EQ(judged(lower(small_step(), on_test_target({.keep_operators = true}))), "");
+  EXPECT_EQ(judged(lower(small_step(), on_test_target({.target = {.precise = true}}))), "");
 }
 
 TEST(Referee, NamesTheCallTheKernelAndTheLine) {
-  Plan plan = lower(small_step(), {.keep_operators = true});
+  Plan plan = lower(small_step(), on_test_target({.keep_operators = true}));
   Call& conv = call_of(plan, "conv");
   conv.kernel = "spoilt";
   conv.run = std::make_shared<Spoilt>(conv.run, [](float* out) { out[3] *= 1.01F; });
@@ -108,24 +110,24 @@ TEST(Referee, NamesTheCallTheKernelAndTheLine) {
 
 TEST(Referee, KnowsThatKernelsSkipPaddingOrTransformTiles) {
   const float infinite = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(judged(lower(small_step(), {.keep_operators = true}), infinite), "");
+  EXPECT_EQ(judged(lower(small_step(), on_test_target({.keep_operators = true})), infinite), "");
 
   // Where both sides have numbers they are still compared.
-  Plan plan = lower(small_step(), {.keep_operators = true});
+  Plan plan = lower(small_step(), on_test_target({.keep_operators = true}));
   Call& conv = call_of(plan, "conv");
   conv.run = std::make_shared<Spoilt>(conv.run, [](float* out) { out[1100] *= 1.01F; });
   EXPECT_NE(judged(plan, infinite), "");
 }
 
 TEST(Referee, SeesWhatWasNotWritten) {
-  Plan plan = lower(small_step(), {.keep_operators = true});
+  Plan plan = lower(small_step(), on_test_target({.keep_operators = true}));
   Call& conv = call_of(plan, "conv");
   conv.run = std::make_shared<DoesNothing>();
   EXPECT_NE(judged(plan).find("has -nan"), std::string::npos);
 }
 
 TEST(Referee, SeesAnOperandThatSomebodyChanged) {
-  Plan plan = lower(small_step(), {.keep_operators = true});
+  Plan plan = lower(small_step(), on_test_target({.keep_operators = true}));
   // In the order of memory, a row-major image is not one in groups of channels.
   Call& exp = call_of(plan, "exp");
   exp.inputs[0].geometry.offset = 0;
@@ -136,18 +138,18 @@ TEST(Referee, SeesAnOperandThatSomebodyChanged) {
 }
 
 TEST(Referee, SeesAnOutputThatIsReadElsewhere) {
-  Plan plan = lower(small_step(), {.keep_operators = true});
+  Plan plan = lower(small_step(), on_test_target({.keep_operators = true}));
   plan.outputs[0].buffer = call_of(plan, "conv").outputs[0].buffer;
   plan.outputs[0].geometry = dense({2, 1024});
   EXPECT_EQ(judged(plan), "TESSERA_CHECK: output 'flat' is not what was computed for it");
 }
 
 TEST(Referee, SeesAStateThatIsNotUpdated) {
-  Plan plan = lower(small_step(), {.keep_operators = true});
+  Plan plan = lower(small_step(), on_test_target({.keep_operators = true}));
   Call& update = plan.calls.back();
   update.run = std::make_shared<DoesNothing>();
   EXPECT_NE(judged(plan).find("mul by"), std::string::npos);
-  plan = lower(small_step(), {.keep_operators = true});
+  plan = lower(small_step(), on_test_target({.keep_operators = true}));
   plan.calls.pop_back();
   EXPECT_EQ(judged(plan),
             "TESSERA_CHECK: state 'w' is not what was computed for it after an update");

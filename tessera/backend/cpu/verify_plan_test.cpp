@@ -4,6 +4,7 @@
 
 #include "tessera/backend/cpu/lower/lower.h"
 #include "tessera/backend/cpu/memory_contents.h"
+#include "tessera/backend/cpu/target_for_test.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 
@@ -29,7 +30,7 @@ Plan plan_of_a_step() {
   graph.add_output("c", build.permute(c, std::vector<int64_t>{1, 0}));
   build.set_place({}, Phase::update);
   graph.states()[0].after_update = build.add("sub", {w, c});
-  return lower(graph, {.keep_operators = true});
+  return lower(graph, on_test_target({.keep_operators = true}));
 }
 
 void expect_broken(const Plan& plan, std::string_view what) {
@@ -110,7 +111,7 @@ TEST(VerifyPlan, ReaderAndWriterAgreeOnTheLayout) {
   const ValueId y = build.add("neg", {x});
   graph.add_output("y", y);
   graph.add_output("z", build.add("exp", {y}));
-  Plan plan = lower(graph, {.keep_operators = true});
+  Plan plan = lower(graph, on_test_target({.keep_operators = true}));
   Place& written = plan.calls[0].outputs[0];
   written.layout = channels_layout;
   written.geometry = dense(physical_shape(channels_layout, {2, 16, 4, 4}));

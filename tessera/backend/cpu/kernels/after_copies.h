@@ -18,7 +18,7 @@ class DenseUse {
   DenseUse(const DenseUse&) = delete;
   DenseUse& operator=(const DenseUse&) = delete;
 
-  KernelUse use() const { return {use_.op, use_.attrs, inputs_, use_.outputs, use_.precise}; }
+  KernelUse use() const { return {use_.op, use_.attrs, inputs_, use_.outputs, use_.target}; }
   bool differs() const { return differs_; }
 
  private:

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/backend/cpu/kernels/table.h"
-#include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/kernels/native.h"
 
 namespace tessera::cpu {
 namespace {
@@ -27,7 +25,7 @@ struct Part {
   int64_t run = 0;         // bytes
   std::vector<Dim> outer;  // over the runs
   int64_t runs = 1;
-  bool transposed = false;
+  TransposeBlock transpose = nullptr;
   Dim rows = {}, columns = {};  // the result runs along rows, the operand along columns
 };
 
@@ -38,7 +36,8 @@ struct Piece {
   int64_t first = 0, count = 0;  // bytes or columns
 };
 
-Part part_of(size_t input, const KernelOperand& x, const Strides& to, int64_t at) {
+Part part_of(size_t input, const KernelOperand& x, const Strides& to, int64_t at,
+             TransposeBlock transpose) {
   const auto item = static_cast<int64_t>(size_of(x.dtype));
   const Geometry& from = x.geometry;
   Part part{input, at, item, {}};
@@ -62,11 +61,11 @@ Part part_of(size_t input, const KernelOperand& x, const Strides& to, int64_t at
 
   const auto columns = std::find_if(part.outer.begin(), part.outer.end(),
                                     [&](const Dim& dim) { return dim.from == item; });
-  if (!has_avx2() || item != sizeof(float) || part.run != item || columns == part.outer.end() ||
+  if (!transpose || item != sizeof(float) || part.run != item || columns == part.outer.end() ||
       part.outer.back().to != item || columns == part.outer.end() - 1) {
     return part;
   }
-  part.transposed = true;
+  part.transpose = transpose;
   part.columns = *columns;
   part.rows = part.outer.back();
   part.outer.pop_back();
@@ -84,13 +83,14 @@ int64_t dim_of(const KernelUse& use) {
 std::vector<Part> parts_of(const KernelUse& use) {
   const Geometry& out = use.outputs[0].geometry;
   const auto dim = static_cast<size_t>(dim_of(use));
+  const TransposeBlock transpose = native_transpose(use.target.level);
   std::vector<Part> parts;
   int64_t at = 0;
   for (size_t i = 0; i < use.inputs.size(); ++i) {
     const KernelOperand& x = use.inputs[i];
     if (numel(x.geometry.shape) == 0) continue;
     const auto item = static_cast<int64_t>(size_of(x.dtype));
-    parts.push_back(part_of(i, x, out.strides, at * out.strides[dim] * item));
+    parts.push_back(part_of(i, x, out.strides, at * out.strides[dim] * item, transpose));
     at += x.geometry.shape[dim];
   }
   return parts;
@@ -114,8 +114,8 @@ class CatKernel : public PreparedKernel {
  private:
   void cut(size_t index) {
     const Part& part = parts_[index];
-    const int64_t length = part.transposed ? part.columns.size : part.run;
-    const int64_t step = part.transposed
+    const int64_t length = part.transpose ? part.columns.size : part.run;
+    const int64_t step = part.transpose
                              ? std::max<int64_t>(8, block_elements / part.rows.size / 8 * 8)
                              : piece_bytes;
     const int64_t grain = std::max<int64_t>(1, step / length);
@@ -145,15 +145,15 @@ class CatKernel : public PreparedKernel {
   }
 
   static void move_one(const Part& part, const Piece& piece, const std::byte* from, std::byte* to) {
-    if (!part.transposed) {
+    if (!part.transpose) {
       std::memcpy(to + piece.first, from + piece.first, static_cast<size_t>(piece.count));
       return;
     }
     constexpr int64_t item = sizeof(float);
-    transpose_block(reinterpret_cast<const float*>(from) + piece.first, part.rows.from / item,
-                    part.rows.size, piece.count,
-                    reinterpret_cast<float*>(to + piece.first * part.columns.to),
-                    part.columns.to / item);
+    part.transpose(reinterpret_cast<const float*>(from) + piece.first, part.rows.from / item,
+                   part.rows.size, piece.count,
+                   reinterpret_cast<float*>(to + piece.first * part.columns.to),
+                   part.columns.to / item);
   }
 
   std::vector<Part> parts_;
@@ -172,7 +172,7 @@ bool applies(const KernelUse& use) {
   }
   const auto parts = parts_of(use);
   return std::all_of(parts.begin(), parts.end(), [](const Part& part) {
-    return part.transposed || part.runs == 1 || part.run >= shortest_run;
+    return part.transpose || part.runs == 1 || part.run >= shortest_run;
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -61,7 +63,8 @@ TEST_F(Cat, PartsMayHaveAnyStrides) {
     const KernelOperand part{DType::f32, view}, out{DType::f32, dense(shape)};
     const std::vector<KernelOperand> inputs = {part, part}, outputs = {out};
     const Attrs attrs = {{"dim", -1}};
-    const KernelChoice choice = choose_kernel({op("cat"), attrs, inputs, outputs});
+    const KernelChoice choice =
+        choose_kernel({op("cat"), attrs, inputs, outputs, target_for_test()});
     EXPECT_EQ(choice.name, "runs");
 
     const auto size = static_cast<size_t>(numel(shape));
@@ -74,7 +77,7 @@ TEST_F(Cat, PartsMayHaveAnyStrides) {
     const std::vector<TensorView> read = {view_of(from, view), view_of(from, view)};
     const std::vector<TensorView> written = {view_of(to, out.geometry)};
     const std::vector<TensorView> reference = {view_of(wanted, out.geometry)};
-    ThreadPool pool(2);
+    ThreadPool pool(2, level_for_test());
     choice.kernel->run({read, written, attrs, pool, {}}, {});
     reference_kernel(op("cat")).kernel->run({read, reference, attrs, pool, {}}, {});
     EXPECT_EQ(to, wanted);

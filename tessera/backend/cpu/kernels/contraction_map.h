@@ -1,9 +1,13 @@
-// The rows `<contraction>_map` by the kernels of the contraction.
+// When the rows `<contraction>_map` are worth having: what they do with the contraction's result
+// while it lies in the cache.
 #pragma once
 
 #include "tessera/backend/cpu/kernels/table.h"
 
 namespace tessera::cpu {
+
+// Whether a kernel that takes such tails goes on with each box of its result.
+bool may_go_on(Tails tails, const KernelUse& use);
 
 // Whether a kernel that takes such tails is faster than the contraction and the body one by one.
 bool pays(Tails tails, const KernelUse& use);

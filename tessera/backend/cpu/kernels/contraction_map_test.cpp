@@ -5,6 +5,7 @@
 #include "tessera/backend/cpu/kernels/kernel_for_test.h"
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -217,7 +218,7 @@ TEST_F(ContractionMap, SaysWhatPays) {
     std::vector<KernelOperand> inputs(operand_specs(op(op_name)).size(), {DType::f32, {}});
     inputs.back().geometry = dense(other);
     const std::vector<KernelOperand> outputs = {{DType::f32, dense(result)}};
-    return pays(tails, {op(op_name), attrs, inputs, outputs});
+    return pays(tails, {op(op_name), attrs, inputs, outputs, target_for_test()});
   };
   const Shape large = {1, 32, 320, 512}, small = {1, 32, 20, 20}, numbers = {32, 1, 1};
   EXPECT_FALSE(answer(Tails::none, "conv_map", large, numbers));

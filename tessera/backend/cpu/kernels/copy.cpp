@@ -4,8 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/kernels/native.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
@@ -46,7 +45,7 @@ std::vector<Dim> merged(const Geometry& from) {
 // is what converting between layouts is.
 class TransposingCopy : public PreparedKernel {
  public:
-  static std::unique_ptr<TransposingCopy> make(const Geometry& from) {
+  static std::unique_ptr<TransposingCopy> make(const Geometry& from, TransposeBlock transpose) {
     std::vector<Dim> dims = merged(from);
     const auto runs =
         std::find_if(dims.begin(), dims.end(), [](const Dim& d) { return d.from == 1; });
@@ -55,7 +54,8 @@ class TransposingCopy : public PreparedKernel {
     if (rows.size < 8 || columns.size < 8) return nullptr;
     dims.pop_back();
     dims.erase(runs);
-    return std::unique_ptr<TransposingCopy>(new TransposingCopy(rows, columns, std::move(dims)));
+    return std::unique_ptr<TransposingCopy>(
+        new TransposingCopy(rows, columns, std::move(dims), transpose));
   }
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
@@ -72,15 +72,15 @@ class TransposingCopy : public PreparedKernel {
           source += k * outer_[d].from;
           target += k * outer_[d].to;
         }
-        transpose_block(from + source, rows_.from, rows_.size,
-                        std::min(step_, columns_.size - column), to + target, columns_.to);
+        transpose_(from + source, rows_.from, rows_.size, std::min(step_, columns_.size - column),
+                   to + target, columns_.to);
       }
     });
   }
 
  private:
-  TransposingCopy(Dim rows, Dim columns, std::vector<Dim> outer)
-      : rows_(rows), columns_(columns), outer_(std::move(outer)) {
+  TransposingCopy(Dim rows, Dim columns, std::vector<Dim> outer, TransposeBlock transpose)
+      : rows_(rows), columns_(columns), outer_(std::move(outer)), transpose_(transpose) {
     for (const Dim& dim : outer_) count_ *= dim.size;
     step_ = std::clamp<int64_t>(elements_per_piece / rows_.size / 8 * 8, 8, columns_.size);
     cuts_ = (columns_.size + step_ - 1) / step_;
@@ -89,6 +89,7 @@ class TransposingCopy : public PreparedKernel {
 
   Dim rows_, columns_;
   std::vector<Dim> outer_;
+  TransposeBlock transpose_;
   int64_t count_ = 1, step_ = 1, cuts_ = 1, grain_ = 1;
 };
 
@@ -112,9 +113,11 @@ void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& po
   kernels::copy({const_cast<std::byte*>(from), to.dtype, to.sizes, strides}, to, pool);
 }
 
-KernelChoice choose_copy(DType dtype, const Geometry& from) {
-  if (has_avx2() && size_of(dtype) == sizeof(float)) {
-    if (auto kernel = TransposingCopy::make(from)) return {"transposing", std::move(kernel)};
+KernelChoice choose_copy(DType dtype, const Geometry& from, const Target& target) {
+  const TransposeBlock transpose = native_transpose(target.level);
+  if (transpose && size_of(dtype) == sizeof(float)) {
+    auto kernel = TransposingCopy::make(from, transpose);
+    if (kernel) return {"transposing", std::move(kernel)};
   }
   return {"strided", std::make_shared<StridedCopy>()};
 }

@@ -13,6 +13,6 @@ void copy_dense(const TensorView& from, std::byte* to, ThreadPool& pool);
 void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& pool);
 
 // From a tensor of that geometry, one input, into dense memory, one output.
-KernelChoice choose_copy(DType dtype, const Geometry& from);
+KernelChoice choose_copy(DType dtype, const Geometry& from, const Target& target);
 
 }  // namespace tessera::cpu

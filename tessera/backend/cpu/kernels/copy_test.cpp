@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -23,9 +25,9 @@ void expect_copies(const Geometry& from, const std::string& kernel) {
   };
   const TensorView input{bytes_of(source) + from.offset * int64_t{sizeof(float)}, DType::f32,
                          from.shape, from.strides};
-  ThreadPool pool(2);
+  ThreadPool pool(2, level_for_test());
   copy_dense(input, bytes_of(wanted), pool);
-  const KernelChoice choice = choose_copy(DType::f32, from);
+  const KernelChoice choice = choose_copy(DType::f32, from, target_for_test());
   EXPECT_EQ(choice.name, kernel);
   const TensorView output{bytes_of(got), DType::f32, from.shape, to};
   choice.kernel->run({{&input, 1}, {&output, 1}, {}, pool, {}}, {});

@@ -9,7 +9,8 @@
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/backend/cpu/kernels/run_kernel_for_test.h"
 #include "tessera/backend/cpu/kernels/table.h"
-#include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
@@ -33,8 +34,8 @@ class KernelTrial {
     }
     const TensorType result = infer(row_, types, attrs_).at(0);
     outputs_.push_back({result.dtype, dense(result.shape), true});
-    lay_out(kernel_wish({row_, attrs_, inputs_, outputs_}).layouts);
-    choice_ = choose_kernel({row_, attrs_, laid_inputs_, laid_outputs_});
+    lay_out(kernel_wish({row_, attrs_, inputs_, outputs_, target_for_test()}).layouts);
+    choice_ = choose_kernel({row_, attrs_, laid_inputs_, laid_outputs_, target_for_test()});
   }
 
   const std::string& kernel() const { return choice_.name; }
@@ -66,7 +67,7 @@ class KernelTrial {
   static Values in_order(const Values& memory, const Geometry& geometry) {
     Values out(static_cast<size_t>(numel(geometry.shape)));
     if (out.empty()) return out;
-    ThreadPool pool(1);
+    ThreadPool pool(1, level_for_test());
     const auto data = [](const Values& v, int64_t offset) {
       return reinterpret_cast<std::byte*>(const_cast<float*>(v.data() + offset));
     };
@@ -92,7 +93,7 @@ class KernelTrial {
 
   Values run(const PreparedKernel& kernel, const std::vector<KernelOperand>& operands,
              const std::vector<Values>& memory, const KernelOperand& result, int threads) const {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, level_for_test());
     Values out(static_cast<size_t>(numel(result.geometry.shape)), NAN);
     std::vector<TensorView> inputs;
     for (size_t i = 0; i < operands.size(); ++i) {

@@ -11,6 +11,8 @@
 
 #include "tessera/backend/cpu/kernels/run_kernel_for_test.h"
 #include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
@@ -159,11 +161,11 @@ class OperatorTrial {
   }
   KernelUse use_of(const std::vector<KernelOperand>& inputs,
                    const std::vector<KernelOperand>& outputs) const {
-    return {row_, attrs_, inputs, outputs};
+    return {row_, attrs_, inputs, outputs, target_for_test()};
   }
 
   std::vector<Bytes> run(const PreparedKernel& kernel, int threads, bool physical) const {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, level_for_test());
     const auto operands = operands_of(physical), results = results_of(physical);
     std::vector<Bytes> in, out;
     std::vector<TensorView> inputs, outputs;

@@ -1,12 +1,14 @@
 #include "tessera/backend/cpu/kernels/table.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <map>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/x86/reduce/extremes.h"
+#include "tessera/backend/cpu/kernels/native.h"
+#include "tessera/backend/cpu/kernels/preference.h"
 #include "tessera/base/error.h"
-#include "tessera/ops/split_names.h"
+#include "tessera/ops/contraction_map.h"
+#include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
 namespace {
@@ -20,37 +22,36 @@ class ReferenceKernel : public PreparedKernel {
   void (*run_)(const KernelCall&);
 };
 
-// Read anew for every choice: the variable is a tool for finding a bad kernel, also within tests.
-std::vector<std::string> disabled_kernels() {
-  const char* text = std::getenv("TESSERA_DISABLE_KERNELS");
-  return text && *text ? split_names(text) : std::vector<std::string>{};
-}
+// Every entry of this machine, by operator in the order of preference.
+class Entries {
+ public:
+  Entries() {
+    add(native_entries());
+    for (const auto family : {cat_entries, onednn_conv_entries, onednn_matmul_entries}) {
+      add({family().begin(), family().end()});
+    }
+    for (const OpDef* row : all_ops()) {
+      const OpDef* contraction = contraction_of_map(*row);
+      if (contraction) add(native_map_entries(*row, of(contraction->name)));
+    }
+  }
 
-// The first that applies is taken: of two families with entries for one operator, the better first.
-constexpr std::span<const KernelEntry> (*families[])() = {
-    // clang-format off
-    narrow_conv_entries,
-    batch_entries,
-    winograd_entries,
-    cat_entries,
-    conv_entries,
-    cross_entropy_entries,
-    matmul_entries,
-    fused_entries,
-    avg_pool_entries,
-    extremes_entries,
-    group_norm_entries,
-    layer_norm_entries,
-    max_pool_entries,
-    means_entries,
-    moments_entries,
-    nll_loss_entries,
-    random_entries,
-    resample_entries,
-    softmax_entries,
-    update_entries,
-    update_of_product_entries,
-    // clang-format on
+  std::span<const KernelEntry* const> of(std::string_view op) const {
+    const auto at = by_op_.find(op);
+    return at == by_op_.end() ? std::span<const KernelEntry* const>{} : at->second;
+  }
+
+ private:
+  void add(const std::vector<KernelEntry>& entries) {
+    for (const KernelEntry& entry : entries) {
+      auto& of_op = by_op_[entry.op];
+      of_op.push_back(memory_.emplace_back(std::make_unique<KernelEntry>(entry)).get());
+      sort_by_preference(of_op);
+    }
+  }
+
+  std::vector<std::unique_ptr<KernelEntry>> memory_;
+  std::map<std::string_view, std::vector<const KernelEntry*>> by_op_;
 };
 
 // For results without elements.
@@ -72,25 +73,24 @@ bool all_plain(const KernelUse& use) {
          std::all_of(use.outputs.begin(), use.outputs.end(), plain);
 }
 
-// Those of an operator that are not turned off, in the order of preference. Tensors without
+// Those of the operator that the target may use, in the order of preference. Tensors without
 // elements are not worth a fast kernel's care.
-std::vector<const KernelEntry*> entries_of(const KernelUse& use) {
+std::vector<const KernelEntry*> usable_entries(const KernelUse& use) {
   if (std::any_of(use.inputs.begin(), use.inputs.end(), is_empty) ||
       std::any_of(use.outputs.begin(), use.outputs.end(), is_empty)) {
     return {};
   }
-  const std::string_view op = use.op.name;
-  auto found = all_entries(op);
-  for (const KernelEntry& entry : contraction_map_entries()) {
-    if (entry.op != op) continue;
-    // One that follows its neighbours is for where they lie in another layout than all others want.
-    found.insert(entry.follows ? found.begin() : found.end(), &entry);
+  std::vector<const KernelEntry*> usable;
+  for (const KernelEntry* entry : all_entries(use.op.name)) {
+    if (is_usable(*entry, use.target)) usable.push_back(entry);
   }
-  const auto disabled = disabled_kernels();
-  std::erase_if(found, [&](const KernelEntry* entry) {
-    return std::find(disabled.begin(), disabled.end(), entry->name) != disabled.end();
-  });
-  return found;
+  return usable;
+}
+
+KernelUse asked(const KernelEntry& entry, const KernelUse& use) {
+  KernelUse own = use;
+  own.made_of = entry.made_of;
+  return own;
 }
 
 }  // namespace
@@ -100,44 +100,56 @@ KernelChoice reference_kernel(const OpDef& op) {
   return {"reference", std::make_shared<ReferenceKernel>(op.cpu)};
 }
 
-std::vector<const KernelEntry*> all_entries(std::string_view op) {
-  std::vector<const KernelEntry*> found;
-  for (const auto entries : families) {
-    for (const KernelEntry& entry : entries()) {
-      if (entry.op == op) found.push_back(&entry);
-    }
-  }
-  return found;
+std::span<const KernelEntry* const> all_entries(std::string_view op) {
+  static const Entries entries;
+  return entries.of(op);
+}
+
+bool is_usable(const KernelEntry& entry, const Target& target) {
+  if (!target.has(entry.needs)) return false;
+  if (entry.uses_whole_machine && target.level != machine_level()) return false;
+  const auto& disabled = target.disabled_kernels;
+  return std::find(disabled.begin(), disabled.end(), entry.name) == disabled.end();
+}
+
+bool entry_applies(const KernelEntry& entry, const KernelUse& use) {
+  const bool knows_layouts = entry.wants || entry.follows || any_layout(use.op);
+  return (knows_layouts || all_plain(use)) && entry.applies(asked(entry, use));
+}
+
+std::vector<Layout> entry_wants(const KernelEntry& entry, const KernelUse& use) {
+  return entry.wants(asked(entry, use));
+}
+
+std::unique_ptr<PreparedKernel> prepare_entry(const KernelEntry& entry, const KernelUse& use) {
+  return entry.prepare(asked(entry, use));
 }
 
 Tails likely_tails(const KernelUse& use) {
-  for (const KernelEntry* entry : entries_of(use)) {
+  for (const KernelEntry* entry : usable_entries(use)) {
     if (entry->follows) continue;
-    if (entry->wants ? !entry->wants(use).empty() : entry->applies(use)) return entry->tails;
+    const bool would_apply =
+        entry->wants ? !entry_wants(*entry, use).empty() : entry_applies(*entry, use);
+    if (would_apply) return entry->tails;
   }
   return Tails::none;
 }
 
 KernelWish kernel_wish(const KernelUse& use) {
-  for (const KernelEntry* entry : entries_of(use)) {
+  for (const KernelEntry* entry : usable_entries(use)) {
     if (entry->follows) return {{}, true};
     if (entry->wants) {
-      std::vector<Layout> layouts = entry->wants(use);
+      std::vector<Layout> layouts = entry_wants(*entry, use);
       if (!layouts.empty()) return {std::move(layouts), false};
-    } else if (entry->applies(use)) {
+    } else if (entry_applies(*entry, use)) {
       return {};
     }
   }
   return {};
 }
 
-bool entry_applies(const KernelEntry& entry, const KernelUse& use) {
-  const bool knows_layouts = entry.wants || entry.follows || any_layout(use.op);
-  return (knows_layouts || all_plain(use)) && entry.applies(use);
-}
-
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use) {
-  auto entries = entries_of(use);
+  auto entries = usable_entries(use);
   std::erase_if(entries, [&](const KernelEntry* entry) { return !entry_applies(*entry, use); });
   return entries;
 }
@@ -146,8 +158,8 @@ KernelChoice choose_kernel(const KernelUse& use) {
   if (std::all_of(use.outputs.begin(), use.outputs.end(), is_empty) && !use.outputs.empty()) {
     return {"nothing", std::make_shared<NothingToDo>()};
   }
-  for (const KernelEntry* entry : entries_of(use)) {
-    if (entry_applies(*entry, use)) return {std::string(entry->name), entry->prepare(use)};
+  for (const KernelEntry* entry : usable_entries(use)) {
+    if (entry_applies(*entry, use)) return {std::string(entry->name), prepare_entry(*entry, use)};
   }
   TESSERA_INVARIANT(any_layout(use.op) || all_plain(use),
                     "no kernel of '{}' reads the layouts that were chosen for it", use.op.name);

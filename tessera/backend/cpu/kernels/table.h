@@ -1,6 +1,6 @@
 // How the CPU runs an operator: an ordered list of entries, of which the first that applies is
 // taken; after them the operator's own reference kernel, which always applies. A new fast kernel is
-// one entry in the list of its family.
+// one entry in the list of its family, beside the kernel, and its name in preference.cpp.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "tessera/backend/cpu/layout.h"
 #include "tessera/backend/cpu/plan.h"
+#include "tessera/backend/cpu/target.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::cpu {
@@ -23,12 +24,13 @@ struct KernelOperand {
   bool present = true;
   Layout layout = {};
 };
+struct KernelEntry;
 struct KernelUse {
   const OpDef& op;
   const Attrs& attrs;
   std::span<const KernelOperand> inputs, outputs;
-  // Whether kernels that round noticeably more than others are to be passed over.
-  bool precise = false;
+  const Target& target;
+  const KernelEntry* made_of = nullptr;  // that of the entry that is asked
 
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
 };
@@ -39,6 +41,9 @@ enum class Tails : uint8_t { none, narrow, any, in_registers };
 
 struct KernelEntry {
   std::string_view op, name;
+  // The functions of an entry are asked through entry_applies() and its like, which know what they
+  // may rely on: its level is there, and nothing is empty.
+  //
   // Asked with the layouts that operands and results have in the end. One that neither wishes for
   // layouts nor follows its neighbours is asked only where all are plain, unless it works element
   // by element.
@@ -52,30 +57,18 @@ struct KernelEntry {
   // What pays to be done with its result. With boxes of it, its kernels are TailedKernels; what is
   // done in registers is its own matter.
   Tails tails = Tails::none;
+  CpuLevel needs = CpuLevel::portable;
+  // Of a library that asks the machine itself and uses all that it finds: only for targets that
+  // may.
+  bool uses_whole_machine = false;
+  // For a contraction that goes on with a body: the entry of the contraction. Null for others.
+  const KernelEntry* made_of = nullptr;
 };
 
-// The lists of the families, each in the order of preference.
-std::span<const KernelEntry> avg_pool_entries();
-std::span<const KernelEntry> batch_entries();  // images in batch_layout
-std::span<const KernelEntry> winograd_entries();
+// Lists of families that are written for no kind of processor; native.h has the others.
 std::span<const KernelEntry> cat_entries();
-std::span<const KernelEntry> conv_entries();
-std::span<const KernelEntry> cross_entropy_entries();
-std::span<const KernelEntry> group_norm_entries();
-std::span<const KernelEntry> layer_norm_entries();
-std::span<const KernelEntry> matmul_entries();
-std::span<const KernelEntry> max_pool_entries();
-std::span<const KernelEntry> means_entries();
-std::span<const KernelEntry> moments_entries();
-std::span<const KernelEntry> narrow_conv_entries();
-std::span<const KernelEntry> nll_loss_entries();
-std::span<const KernelEntry> random_entries();
-std::span<const KernelEntry> fused_entries();
-std::span<const KernelEntry> resample_entries();
-std::span<const KernelEntry> softmax_entries();
-std::span<const KernelEntry> update_entries();
-std::span<const KernelEntry> update_of_product_entries();
-std::span<const KernelEntry> contraction_map_entries();  // made of those of the contractions
+std::span<const KernelEntry> onednn_conv_entries();
+std::span<const KernelEntry> onednn_matmul_entries();
 
 struct KernelChoice {
   std::string name;
@@ -90,14 +83,22 @@ struct KernelWish {
 KernelWish kernel_wish(const KernelUse& use);
 // Of the entry that would be taken for such a use, if nobody else wished for anything.
 Tails likely_tails(const KernelUse& use);
-// The entries of an operator of the families but contraction_map, whether turned off or not.
-std::vector<const KernelEntry*> all_entries(std::string_view op);
-// Whether the entry is right for the use: what it says itself, and what `applies` promises it.
+
+// The entries of an operator that this machine has, the one to be preferred first; whether a target
+// may use them or not.
+std::span<const KernelEntry* const> all_entries(std::string_view op);
+// Whether the target has what the entry needs and does not turn it off.
+bool is_usable(const KernelEntry& entry, const Target& target);
+
+// Of an entry that is usable. Whether it is right for the use: what it says itself, and what
+// `applies` promises it.
 bool entry_applies(const KernelEntry& entry, const KernelUse& use);
-// The entries that apply, the one to be preferred first.
+std::vector<Layout> entry_wants(const KernelEntry& entry, const KernelUse& use);
+std::unique_ptr<PreparedKernel> prepare_entry(const KernelEntry& entry, const KernelUse& use);
+
+// The usable entries that apply, the one to be preferred first.
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use);
 
-// Entries named in TESSERA_DISABLE_KERNELS (separated by commas) are passed over.
 KernelChoice choose_kernel(const KernelUse& use);
 KernelChoice reference_kernel(const OpDef& op);
 

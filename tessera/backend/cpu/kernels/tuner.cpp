@@ -20,7 +20,8 @@ constexpr double worth_timing = 5e-6;
 // Memory for one use, filled with ones: neither zero nor denormal, and an index that exists.
 class Trial {
  public:
-  explicit Trial(const KernelUse& use) : attrs_(use.attrs), pool_(default_thread_count()) {
+  explicit Trial(const KernelUse& use)
+      : attrs_(use.attrs), pool_(default_thread_count(), use.target.level) {
     for (const KernelOperand& operand : use.inputs) add(operand, inputs_);
     for (const KernelOperand& operand : use.outputs) add(operand, outputs_);
   }
@@ -83,7 +84,7 @@ std::string text_of(const KernelUse& use) {
       }
     }
   }
-  return use.precise ? text + " precise" : text;
+  return use.target.precise ? text + " precise" : text;
 }
 
 KernelTuner::KernelTuner(TunedKernels known, bool may_time)
@@ -103,7 +104,7 @@ KernelChoice KernelTuner::choose(const KernelUse& use) {
   if (!chosen && may_time_) chosen = fastest(use, entries);
   if (!chosen) return choose_kernel(use);
   known_[key] = choices_[key] = chosen->name;
-  return {std::string(chosen->name), chosen->prepare(use)};
+  return {std::string(chosen->name), prepare_entry(*chosen, use)};
 }
 
 const KernelEntry* KernelTuner::fastest(const KernelUse& use,
@@ -113,7 +114,7 @@ const KernelEntry* KernelTuner::fastest(const KernelUse& use,
   double best_time = 0;
   std::string times;
   for (const KernelEntry* entry : entries) {
-    const double seconds = trial.seconds(*entry->prepare(use));
+    const double seconds = trial.seconds(*prepare_entry(*entry, use));
     fmt::format_to(std::back_inserter(times), " {} {:.1f} us", entry->name, seconds * 1e6);
     if (!best && seconds < worth_timing) return nullptr;
     if (best && seconds >= best_time) continue;

@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -15,7 +16,7 @@ struct Product {
   explicit Product(int64_t side)
       : inputs(2, KernelOperand{DType::f32, dense({side, side})}),
         outputs(1, KernelOperand{DType::f32, dense({side, side})}) {}
-  KernelUse use() const { return {op("matmul"), attrs, inputs, outputs}; }
+  KernelUse use() const { return {op("matmul"), attrs, inputs, outputs, target_for_test()}; }
 };
 
 TEST(Tuner, TimesAUseOnceAndCanRepeatItsChoice) {
@@ -55,9 +56,8 @@ TEST(Tuner, TheTextTellsUsesApart) {
   c.inputs[1].geometry = dense({2, 16, 8});
   EXPECT_NE(text_of(a.use()), text_of(b.use()));
   EXPECT_NE(text_of(a.use()), text_of(c.use()));
-  KernelUse precise = a.use();
-  precise.precise = true;
-  EXPECT_NE(text_of(a.use()), text_of(precise));
+  const Target precise{.precise = true};
+  EXPECT_NE(text_of(a.use()), text_of({op("matmul"), a.attrs, a.inputs, a.outputs, precise}));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct DraftState {
 
 struct Draft {
   std::shared_ptr<const Graph> graph;
-  bool precise = false;  // no kernel that rounds more than the plain one
+  Target target;
   std::vector<Block> blocks;
   std::vector<DraftCall> load, calls;
   size_t update_begin = 0;  // calls before it run for every micro-batch

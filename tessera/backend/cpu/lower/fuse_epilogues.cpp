@@ -29,8 +29,8 @@ struct Epilogue {
 
 class EpilogueFuser {
  public:
-  EpilogueFuser(const Graph& graph, bool precise)
-      : graph_(graph), precise_(precise), uses_(count_uses(graph)) {
+  EpilogueFuser(const Graph& graph, const Target& target)
+      : graph_(graph), target_(target), uses_(count_uses(graph)) {
     epilogues_.resize(static_cast<size_t>(graph.node_count()));
     gone_.resize(epilogues_.size(), false);
     for (int32_t i = 0; i < graph.node_count(); ++i) {
@@ -223,7 +223,7 @@ class EpilogueFuser {
     for (const ValueId result : map.results) {
       outputs.push_back({graph_.type(result).dtype, dense(to)});
     }
-    const KernelUse use{*one->row, one->attrs, inputs, outputs, precise_};
+    const KernelUse use{*one->row, one->attrs, inputs, outputs, target_};
     return pays(likely_tails(use), use);
   }
 
@@ -247,7 +247,7 @@ class EpilogueFuser {
   }
 
   const Graph& graph_;
-  const bool precise_;
+  const Target& target_;
   std::vector<int32_t> uses_;
   std::vector<Epilogue> epilogues_;  // by node: that of a map
   std::vector<bool> gone_;           // by node: part of another now
@@ -257,10 +257,10 @@ class EpilogueFuser {
 }  // namespace
 
 // Map after map: one that sees the result in another shape was not fused with the one before it.
-Graph fuse_epilogues(const Graph& graph, bool precise) {
+Graph fuse_epilogues(const Graph& graph, const Target& target) {
   Graph fused = graph;
   while (true) {
-    const EpilogueFuser fuser(fused, precise);
+    const EpilogueFuser fuser(fused, target);
     if (!fuser.found()) return fused;
     fused = fuser.fuse();
   }

@@ -3,11 +3,12 @@
 // docs/notes/fusion.md. Runs after fuse_elementwise.
 #pragma once
 
+#include "tessera/backend/cpu/target.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera::cpu {
 
-// `precise` as in LowerOptions: which kernel a contraction will have depends on it.
-Graph fuse_epilogues(const Graph& graph, bool precise = false);
+// Which kernel a contraction will have depends on the target.
+Graph fuse_epilogues(const Graph& graph, const Target& target);
 
 }  // namespace tessera::cpu

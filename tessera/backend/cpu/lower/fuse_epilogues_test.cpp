@@ -7,6 +7,8 @@
 #include "tessera/backend/cpu/lower/lower.h"
 #include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
 #include "tessera/backend/cpu/lower/run_graph_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 
 // The cases' convolutions are oneDNN's.
 #ifdef TESSERA_WITH_ONEDNN
@@ -18,7 +20,7 @@ using FuseEpilogues = NeedsAvx2;
 TEST_F(FuseEpilogues, BecomesWhatIsExpected) {
   for (const RewriteCase& one : rewrite_cases("fuse_epilogues.ir")) {
     SCOPED_TRACE(one.name);
-    const Graph fused = fuse_epilogues(one.before);
+    const Graph fused = fuse_epilogues(one.before, target_for_test());
     verify(fused);
     EXPECT_EQ(print(fused), print(one.after));
     EXPECT_EQ(run_graph(fused), run_graph(one.before));
@@ -26,7 +28,7 @@ TEST_F(FuseEpilogues, BecomesWhatIsExpected) {
 }
 
 std::vector<Bytes> run_plan(const Plan& plan, const std::vector<Bytes>& inputs) {
-  ThreadPool pool(2);
+  ThreadPool pool(2, level_for_test());
   Engine engine(plan, pool);
   for (size_t i = 0; i < inputs.size(); ++i) engine.set_data_input(i, inputs[i].data());
   engine.run_micro_batch({});
@@ -43,8 +45,9 @@ std::vector<Bytes> run_plan(const Plan& plan, const std::vector<Bytes>& inputs) 
 TEST_F(FuseEpilogues, GivesTheSameBits) {
   for (const RewriteCase& one : rewrite_cases("fuse_epilogues.ir")) {
     SCOPED_TRACE(one.name);
-    const Plan apart = lower(one.before, {.rewrites = {.disabled = {"fuse_epilogues"}}});
-    const Plan together = lower(one.before);
+    const Plan apart =
+        lower(one.before, on_test_target({.rewrites = {.disabled = {"fuse_epilogues"}}}));
+    const Plan together = lower(one.before, on_test_target());
     const bool fused = print(one.before) != print(one.after);
     EXPECT_EQ(together.calls.size() < apart.calls.size(), fused);
     const auto inputs = made_up_inputs(one.before);

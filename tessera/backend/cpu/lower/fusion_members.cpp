@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/backend/cpu/kernels/native.h"
 #include "tessera/backend/cpu/kernels/tail.h"
-#include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
 #include "tessera/base/geometry.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
@@ -86,7 +86,7 @@ std::optional<FusionMember> fusion_member(const Graph& graph, const Node& node) 
                                            : BodyValue{});
     member.reads.push_back(number ? ValueId{} : without_views(graph, operand));
   }
-  if (!can_generate(member.step, types)) return std::nullopt;
+  if (!can_fuse(member.step, types)) return std::nullopt;
   const bool only_numbers = std::none_of(member.reads.begin(), member.reads.end(),
                                          [](ValueId read) { return read.valid(); });
   if (only_numbers || !keeps_type(graph, node, member)) return std::nullopt;

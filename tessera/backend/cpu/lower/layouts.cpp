@@ -101,8 +101,7 @@ class LayoutChooser {
   }
 
   KernelUse kernel_use(const DraftCall& call, const Use& use) const {
-    return {row(call), draft_.graph->node(call.node).attrs, use.inputs, use.outputs,
-            draft_.precise};
+    return {row(call), draft_.graph->node(call.node).attrs, use.inputs, use.outputs, draft_.target};
   }
 
   Wish wish_of(const DraftCall& call) const {

@@ -11,6 +11,8 @@
 #include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/backend/cpu/lower/lower.h"
 #include "tessera/backend/cpu/lower/run_graph_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
@@ -57,9 +59,9 @@ Bytes values_of(const TensorView& view, ThreadPool& pool) {
 
 // Two steps of the plan and of the plain interpretation.
 void expect_right(const Graph& graph) {
-  const Plan plan = lower(graph);
+  const Plan plan = lower(graph, on_test_target());
   SCOPED_TRACE(print(plan));
-  ThreadPool pool(2);
+  ThreadPool pool(2, level_for_test());
   Engine engine(plan, pool);
   Interpreter plain(graph);
   Bytes& filters = plain.states[0];

@@ -32,7 +32,7 @@ bool trains_on_few_values(const Graph& graph) {
 
 // The graph as this CPU likes it; the device-neutral one stays as it is.
 Graph rewritten(Graph graph, const LowerOptions& options) {
-  if (!options.keep_operators) run_passes(graph, rewrites(options.precise), options.rewrites);
+  if (!options.keep_operators) run_passes(graph, rewrites(options.target), options.rewrites);
   return graph;
 }
 
@@ -40,12 +40,12 @@ Graph rewritten(Graph graph, const LowerOptions& options) {
 
 Plan lower(const Graph& step, const LowerOptions& asked) {
   LowerOptions options = asked;
-  options.precise = asked.precise || trains_on_few_values(step);
+  options.target.precise = asked.target.precise || trains_on_few_values(step);
   const auto graph = std::make_shared<const Graph>(rewritten(step, options));
 
   // Views cost nothing from here on: they are geometries over blocks of memory.
   Draft draft = resolve_aliases(graph, schedule(*graph));
-  draft.precise = options.precise;
+  draft.target = options.target;
 
   // Layouts before reuse of memory: a result can only take the place of what lies as it does.
   choose_layouts(draft);
@@ -55,7 +55,7 @@ Plan lower(const Graph& step, const LowerOptions& asked) {
   reuse_dying_operands(draft);
 
   // Kernels before memory: their workspace is in the arena too.
-  KernelTuner tuner(options.tuned, options.autotune);
+  KernelTuner tuner(options.tuned, options.target.autotune);
   const std::vector<KernelChoice> kernels = choose_kernels(draft, tuner);
   Plan plan = write_plan(draft, kernels);
   plan.tuned = tuner.choices();

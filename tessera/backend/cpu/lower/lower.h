@@ -1,4 +1,4 @@
-// Turns a verified step Graph without composites into a Plan for this CPU.
+// Turns a verified step Graph without composites into a Plan for a Target.
 #pragma once
 
 #include "tessera/backend/cpu/kernels/tuner.h"
@@ -11,9 +11,7 @@ namespace tessera::cpu {
 struct LowerOptions {
   PassOptions rewrites = {};    // how the list in rewrites.h is run
   bool keep_operators = false;  // no rewrites at all: each operator is a call of its own
-  bool precise = false;         // no algorithm that is less exact than the plain one;
-                                // small programs that train have none anyway
-  bool autotune = false;        // time kernels where several apply
+  Target target = {};           // what the Plan is for
   TunedKernels tuned = {};      // what an earlier compilation chose so, to be repeated
 };
 

@@ -8,7 +8,8 @@
 #include "tessera/backend/cpu/engine.h"
 #include "tessera/backend/cpu/interpreter_for_test.h"
 #include "tessera/backend/cpu/kernels/copy.h"
-#include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
@@ -64,7 +65,7 @@ void expect_same(const Graph& graph, const Plan& plan, int accumulation, int thr
   EXPECT_LE(plan.memory.arena_bytes, plan.memory.without_reuse_bytes);
 
   std::mt19937 random(1);
-  ThreadPool pool(threads);
+  ThreadPool pool(threads, level_for_test());
   Engine engine(plan, pool);
   Interpreter plain(graph);
   for (size_t i = 0; i < graph.states().size(); ++i) {
@@ -109,13 +110,13 @@ void expect_same(const Graph& graph, const Plan& plan, int accumulation, int thr
 
 // Nodes as they are in the graph: what becomes of each can be told.
 Plan lower_unfused(const Graph& graph) {
-  return lower(graph, {.rewrites = {.disabled = {"fuse_elementwise"}}});
+  return lower(graph, on_test_target({.rewrites = {.disabled = {"fuse_elementwise"}}}));
 }
 
 void expect_same(const Graph& graph, int accumulation = 2, int threads = 1) {
   const ReferenceKernelsOnly reference;
   expect_same(graph, lower_unfused(graph), accumulation, threads);
-  expect_same(graph, lower(graph), accumulation, threads);
+  expect_same(graph, lower(graph, on_test_target()), accumulation, threads);
 }
 
 struct Program {
@@ -187,7 +188,7 @@ TEST(Lower, ASumIsKnownWhenItsPassHasEnded) {
   const ValueId shifted = p.build.add("add", {x, p.build.add("sum", {x}, all)});
   p.graph.add_output("shifted", shifted);
   p.graph.add_output("sum", p.build.add("sum", {shifted}, all));
-  EXPECT_NO_THROW(lower(p.graph));
+  EXPECT_NO_THROW(lower(p.graph, on_test_target()));
 }
 
 TEST(Lower, LiveOperandsAreNotOverwritten) {
@@ -251,7 +252,7 @@ TEST(Lower, AnOuterProductIsUsedUpByItsUpdate) {
   operands.insert(operands.end(), numbers.begin(), numbers.end());
   const auto results = build.add_all("sgd", operands);
   for (size_t i = 0; i < 3; ++i) graph.states()[i].after_update = results[i];
-  const Plan plan = lower(graph);
+  const Plan plan = lower(graph, on_test_target());
   EXPECT_EQ(plan.calls.size(), 3U) << print(plan);
   EXPECT_EQ(plan.calls.size() - plan.update_begin, 1U);
   EXPECT_EQ(plan.calls.back().op, "sgd_of_product");
@@ -279,7 +280,7 @@ TEST(Lower, TrainingOnFewValuesRoundsLittle) {
       const auto results = build.add_all("sgd", operands);
       for (size_t i = 0; i < 3; ++i) graph.states()[i].after_update = results[i];
     }
-    const Plan plan = lower(graph);
+    const Plan plan = lower(graph, on_test_target());
     const auto conv = std::find_if(plan.calls.begin(), plan.calls.end(),
                                    [](const Call& call) { return call.op == "conv"; });
     return conv->kernel;
@@ -303,7 +304,7 @@ TEST(Lower, ALossIsOneCallEachWay) {
   const ValueId grad = p.build.add("nll_loss_backward", {one, logs, labels, {}, losses[1]});
   p.graph.add_output("loss", losses[0]);
   p.graph.add_output("grad", p.build.add("_log_softmax_backward_data", {grad, logs}, over_classes));
-  const Plan plan = lower(p.graph);
+  const Plan plan = lower(p.graph, on_test_target());
   ASSERT_EQ(plan.calls.size(), 3U) << print(plan);
   EXPECT_EQ(plan.calls[1].op, "cross_entropy");
   EXPECT_EQ(plan.calls[2].op, "cross_entropy_backward");

@@ -17,9 +17,9 @@ void in_place(Graph& graph) {
 
 }  // namespace
 
-std::vector<Pass> rewrites(bool precise) {
-  const auto fuse_epilogues_as_asked = [precise](Graph& graph) {
-    graph = fuse_epilogues(graph, precise);
+std::vector<Pass> rewrites(const Target& target) {
+  const auto fuse_epilogues_for_target = [target](Graph& graph) {
+    graph = fuse_epilogues(graph, target);
   };
   // clang-format off
   return {
@@ -27,7 +27,7 @@ std::vector<Pass> rewrites(bool precise) {
       {"fuse_losses",      in_place<fuse_losses>,            "while losses and their log-softmax still stand side by side"},
       {"fuse_elementwise", in_place<fuse_elementwise>,       "before epilogues: what a contraction goes on with is then one map"},
       {"fuse_updates",     in_place<fuse_updates>,           "before epilogues: a product that an update takes in goes on with nothing else"},
-      {"fuse_epilogues",   fuse_epilogues_as_asked,          "once maps are made and updates have taken their products"},
+      {"fuse_epilogues",   fuse_epilogues_for_target,        "once maps are made and updates have taken their products"},
       {"recompute",        in_place<recompute_cheap_values>, "last: what is made again is then one call"},
   };
   // clang-format on

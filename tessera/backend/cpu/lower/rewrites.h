@@ -4,11 +4,12 @@
 
 #include <vector>
 
+#include "tessera/backend/cpu/target.h"
 #include "tessera/passes/pass.h"
 
 namespace tessera::cpu {
 
-// `precise` as in LowerOptions.
-std::vector<Pass> rewrites(bool precise = false);
+// Which kernels there will be, and so what pays, depends on the target.
+std::vector<Pass> rewrites(const Target& target = {});
 
 }  // namespace tessera::cpu

@@ -8,6 +8,8 @@
 #include "tessera/backend/cpu/engine.h"
 #include "tessera/backend/cpu/lower/lower.h"
 #include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 
 namespace tessera::cpu {
@@ -26,8 +28,8 @@ using Values = std::vector<std::vector<float>>;
 
 // Outputs of two steps on random data, then the states.
 Values run(const Graph& graph, const LowerOptions& options) {
-  ThreadPool pool(1);
-  const Plan plan = lower(graph, options);
+  ThreadPool pool(1, level_for_test());
+  const Plan plan = lower(graph, on_test_target(options));
   Engine engine(plan, pool);
   std::mt19937 random(2);
   std::uniform_real_distribution<float> uniform(0.5, 2);

@@ -19,7 +19,7 @@ KernelOperand operand_of(const Draft& draft, const Read& read) {
 KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call, KernelTuner& tuner) {
   if (!call.node.valid()) {
     const Read& from = call.inputs[0];
-    return choose_copy(draft.block(from.block).type.dtype, from.geometry);
+    return choose_copy(draft.block(from.block).type.dtype, from.geometry, draft.target);
   }
   const Node& node = draft.graph->node(call.node);
   std::vector<KernelOperand> inputs, outputs;
@@ -27,7 +27,7 @@ KernelChoice choose_kernel_for(const Draft& draft, const DraftCall& call, Kernel
   for (const BlockId block : call.outputs) {
     outputs.push_back(operand_of(draft, read_whole(draft, block)));
   }
-  return tuner.choose({op(node), node.attrs, inputs, outputs, draft.precise});
+  return tuner.choose({op(node), node.attrs, inputs, outputs, draft.target});
 }
 
 std::string text_of(const Origin& origin) {
@@ -47,6 +47,7 @@ class PlanWriter {
   Plan write() {
     plan_.name = draft_.graph->name;
     plan_.graph = draft_.graph;
+    plan_.target = draft_.target;
     add_fixed_buffers();
     add_arena_buffers();
     KernelTuner table_only({}, false);

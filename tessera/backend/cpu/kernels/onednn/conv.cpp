@@ -482,17 +482,30 @@ std::vector<Layout> wants_weight_grad(const KernelUse& use) {
   return {wanted.output, wanted.input, wanted.weight};
 }
 
+constexpr KernelEntry entry(std::string_view op, std::string_view name,
+                            bool (*applies)(const KernelUse&),
+                            std::unique_ptr<PreparedKernel> (*prepare)(const KernelUse&),
+                            std::vector<Layout> (*wants)(const KernelUse&), Tails tails) {
+  return {.op = op,
+          .name = name,
+          .applies = applies,
+          .prepare = prepare,
+          .wants = wants,
+          .tails = tails,
+          .uses_whole_machine = true};
+}
+
 }  // namespace
 
-std::span<const KernelEntry> conv_entries() {
+std::span<const KernelEntry> onednn_conv_entries() {
   // clang-format off
   static constexpr KernelEntry entries[] = {
-      {"conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, false, Tails::any},
-      {"conv", "onednn_conv", plain_forward, prepare_forward, nullptr, false, Tails::any},
-      {"conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, false, Tails::any},
-      {"conv_input_grad", "onednn_conv_input_grad", plain_input_grad, prepare_input_grad, nullptr, false, Tails::any},
-      {"conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad},
-      {"conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad},
+      entry("conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, Tails::any),
+      entry("conv", "onednn_conv", plain_forward, prepare_forward, nullptr, Tails::any),
+      entry("conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, Tails::any),
+      entry("conv_input_grad", "onednn_conv_input_grad", plain_input_grad, prepare_input_grad, nullptr, Tails::any),
+      entry("conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad, Tails::none),
+      entry("conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad, nullptr, Tails::none),
   };
   // clang-format on
   return entries;
@@ -502,6 +515,6 @@ std::span<const KernelEntry> conv_entries() {
 
 #else
 
-std::span<const tessera::cpu::KernelEntry> tessera::cpu::conv_entries() { return {}; }
+std::span<const tessera::cpu::KernelEntry> tessera::cpu::onednn_conv_entries() { return {}; }
 
 #endif

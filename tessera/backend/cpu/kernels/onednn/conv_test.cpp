@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/kernels/kernel_for_test.h"
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 
 #ifdef TESSERA_WITH_ONEDNN
 namespace tessera::cpu {
@@ -70,6 +71,8 @@ const std::string before_onednn = "batch8,winograd_4,winograd_2,few_channels";
 const std::string before_plain =
     before_onednn + ",onednn_channels,onednn_channels_input_grad,onednn_channels_weight_grad";
 
+using Conv = NeedsWholeMachine;
+
 void expect_good(const KernelTrial& trial, const std::string& kernel, const Case& c) {
   EXPECT_EQ(trial.kernel(), kernel) << c.name;
   EXPECT_LT(trial.error(), 5e-6) << kernel << ", " << c.name;
@@ -78,7 +81,7 @@ void expect_good(const KernelTrial& trial, const std::string& kernel, const Case
   EXPECT_EQ(trial.result(3), one) << kernel << ", " << c.name;
 }
 
-TEST(Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
+TEST_F(Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
   const WithoutKernels others(before_plain);
   for (const Case& c : cases()) {
     expect_good(forward(c), "onednn_conv", c);
@@ -87,7 +90,7 @@ TEST(Conv, AgreesWithTheReferenceForAnyNumberOfThreads) {
   }
 }
 
-TEST(Conv, AgreesWithTheReferenceInTheChannelsLayout) {
+TEST_F(Conv, AgreesWithTheReferenceInTheChannelsLayout) {
   const WithoutKernels others(before_onednn);
   const std::vector<Case> in_groups_of_eight = {
       {"first layer", {4, 3, 20, 20}, {64, 3, 7, 7}, {2, 2}, {3, 3}, {1, 1}, 1, false},
@@ -108,7 +111,7 @@ TEST(Conv, AgreesWithTheReferenceInTheChannelsLayout) {
   }
 }
 
-TEST(Conv, ReadsImagesOfAnyStrides) {
+TEST_F(Conv, ReadsImagesOfAnyStrides) {
   const WithoutKernels others(before_onednn);
   const Case c{"channels last", {8, 6, 11, 12}, {9, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
   const Geometry channels_last{c.input, {6 * 11 * 12, 1, 12 * 6, 6}, 0};
@@ -117,7 +120,7 @@ TEST(Conv, ReadsImagesOfAnyStrides) {
   EXPECT_LT(trial.error(), 5e-6);
 }
 
-TEST(Conv, BroadcastImagesGoToTheReference) {
+TEST_F(Conv, BroadcastImagesGoToTheReference) {
   const WithoutKernels others(before_onednn);
   const Case c{"broadcast", {8, 6, 11, 12}, {8, 6, 3, 3}, {1, 1}, {1, 1}, {1, 1}};
   const Geometry broadcast{c.input, {0, 11 * 12, 12, 1}, 0};

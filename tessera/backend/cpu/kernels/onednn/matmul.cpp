@@ -1,21 +1,6 @@
 // Matrix products by oneDNN, cut into tiles that our own threads take. Transposed operands are read
 // where they lie.
-#include "tessera/backend/cpu/kernels/x86/gemm/matmul.h"
-
 #include "tessera/backend/cpu/kernels/table.h"
-
-namespace tessera::cpu {
-namespace {
-
-constexpr KernelEntry packed{"matmul", "packed", packed_matmul_applies, prepare_packed_matmul};
-constexpr KernelEntry linear{.op = "matmul_map",
-                             .name = "packed_linear",
-                             .applies = packed_linear_applies,
-                             .prepare = prepare_packed_linear,
-                             .tails = Tails::in_registers};
-
-}  // namespace
-}  // namespace tessera::cpu
 
 #ifdef TESSERA_WITH_ONEDNN
 
@@ -131,9 +116,14 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
 
 }  // namespace
 
-std::span<const KernelEntry> matmul_entries() {
+std::span<const KernelEntry> onednn_matmul_entries() {
   static constexpr KernelEntry entries[] = {
-      packed, {"matmul", "onednn_matmul", applies, prepare}, linear};
+      {.op = "matmul",
+       .name = "onednn_matmul",
+       .applies = applies,
+       .prepare = prepare,
+       .uses_whole_machine = true},
+  };
   return entries;
 }
 
@@ -141,9 +131,6 @@ std::span<const KernelEntry> matmul_entries() {
 
 #else
 
-std::span<const tessera::cpu::KernelEntry> tessera::cpu::matmul_entries() {
-  static constexpr KernelEntry entries[] = {packed, linear};
-  return entries;
-}
+std::span<const tessera::cpu::KernelEntry> tessera::cpu::onednn_matmul_entries() { return {}; }
 
 #endif

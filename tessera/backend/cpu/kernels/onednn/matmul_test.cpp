@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/kernels/kernel_for_test.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -43,14 +44,14 @@ TEST(Matmul, AgreesWithTheReference) {
 
 #ifdef TESSERA_WITH_ONEDNN
 TEST(Matmul, OnednnAgreesWithTheReference) {
-  setenv("TESSERA_DISABLE_KERNELS", "packed", 1);
+  if (level_for_test() != machine_level()) GTEST_SKIP() << "oneDNN uses the whole machine";
+  const WithoutKernels others("packed");
   for (const Case& c : cases()) {
     const KernelTrial trial("matmul", {c.a, c.b});
     EXPECT_EQ(trial.kernel(), "onednn_matmul") << c.name;
     EXPECT_LT(trial.error(), 2e-6) << c.name;
     EXPECT_EQ(trial.result(3), trial.result(1)) << c.name;
   }
-  unsetenv("TESSERA_DISABLE_KERNELS");
 }
 #endif
 
@@ -64,10 +65,11 @@ TEST(Matmul, HasTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(Matmul, OddStridesDoNotGoToOnednn) {
-  setenv("TESSERA_DISABLE_KERNELS", "packed", 1);
-  EXPECT_EQ(KernelTrial("matmul", {{{4, 3}, {6, 2}, 0}, dense({3, 5})}).kernel(), "reference");
-  EXPECT_EQ(KernelTrial("matmul", {{{4, 3}, {0, 1}, 0}, dense({3, 5})}).kernel(), "reference");
-  unsetenv("TESSERA_DISABLE_KERNELS");
+  {
+    const WithoutKernels others("packed");
+    EXPECT_EQ(KernelTrial("matmul", {{{4, 3}, {6, 2}, 0}, dense({3, 5})}).kernel(), "reference");
+    EXPECT_EQ(KernelTrial("matmul", {{{4, 3}, {0, 1}, 0}, dense({3, 5})}).kernel(), "reference");
+  }
   if (!has_avx2()) return;
   const KernelTrial trial("matmul", {{{4, 3}, {6, 2}, 0}, {{3, 5}, {0, 1}, 0}});
   EXPECT_EQ(trial.kernel(), "packed");
@@ -75,9 +77,8 @@ TEST(Matmul, OddStridesDoNotGoToOnednn) {
 }
 
 TEST(Matmul, CanBeSwitchedOff) {
-  setenv("TESSERA_DISABLE_KERNELS", "packed, onednn_matmul", 1);
+  const WithoutKernels others("packed, onednn_matmul");
   EXPECT_EQ(KernelTrial("matmul", {dense({3, 4}), dense({4, 5})}).kernel(), "reference");
-  unsetenv("TESSERA_DISABLE_KERNELS");
 }
 
 }  // namespace

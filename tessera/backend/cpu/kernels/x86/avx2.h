@@ -1,6 +1,6 @@
 // Small parts of kernels written with AVX2 intrinsics. A function that uses them carries
 // TESSERA_AVX2, and so does every function that must be inlined into it (lambdas cannot); it runs
-// only where has_avx2() holds.
+// only at CpuLevel::avx2 and above, which is what every entry in this folder needs.
 #pragma once
 
 #include <immintrin.h>
@@ -9,6 +9,7 @@
 #include <limits>
 
 #define TESSERA_AVX2 __attribute__((target("avx2,fma")))
+#define TESSERA_AVX2_INLINE __attribute__((target("avx2,fma"), always_inline)) inline
 
 namespace tessera::cpu::avx2 {
 

@@ -1,5 +1,5 @@
 // Machine code made at compile time of a model. Its pages are written first and then made
-// executable, never both at once. Only x86-64 with AVX2 generates code: ask has_avx2() first.
+// executable, never both at once. Only x86-64 with AVX2 runs it.
 #pragma once
 
 #include <xbyak/xbyak.h>

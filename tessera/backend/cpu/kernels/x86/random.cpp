@@ -4,7 +4,6 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
-#include "tessera/base/cpu_level.h"
 #include "tessera/base/random_stream.h"
 
 namespace tessera::cpu {
@@ -157,7 +156,7 @@ int64_t steps_of(const KernelOperand& out) {
 
 bool applies(const KernelUse& use) {
   const KernelOperand& out = use.outputs[0];
-  return has_avx2() && out.dtype == DType::f32 && (out.layout.plain() || steps_of(out) > 0);
+  return out.dtype == DType::f32 && (out.layout.plain() || steps_of(out) > 0);
 }
 
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {

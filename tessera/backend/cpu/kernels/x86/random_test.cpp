@@ -2,6 +2,8 @@
 
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -38,8 +40,9 @@ TEST_F(Random, MasksDependOnSeedAndStep) {
   const Attrs attrs = completed(op("bernoulli"), {{"p", 0.5}, {"key", int64_t{9}}});
   const KernelOperand x{DType::f32, dense({100})};
   const std::vector<KernelOperand> inputs = {x}, outputs = {x};
-  const KernelChoice choice = choose_kernel({op("bernoulli"), attrs, inputs, outputs});
-  ThreadPool pool(2);
+  const KernelChoice choice =
+      choose_kernel({op("bernoulli"), attrs, inputs, outputs, target_for_test()});
+  ThreadPool pool(2, level_for_test());
   const auto drawn = [&](const PreparedKernel& kernel, const RngState& rng) {
     std::vector<float> values(100);
     const std::vector<TensorView> views = {{reinterpret_cast<std::byte*>(values.data()), DType::f32,

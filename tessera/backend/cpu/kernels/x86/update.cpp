@@ -1,18 +1,12 @@
 #include "tessera/backend/cpu/kernels/x86/update.h"
 
-#include "tessera/base/cpu_level.h"
-#include "tessera/base/error.h"
-#include "tessera/ops/optimizer_parts.h"
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
-#define TESSERA_AVX2 __attribute__((target("avx2,fma")))
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/base/error.h"
+#include "tessera/ops/optimizer_parts.h"
 
 namespace tessera::cpu {
 namespace {
@@ -200,7 +194,6 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse&) {
 
 // The layouts may be any, if they are the same.
 bool update_applies(const KernelUse& use, bool gradient_too) {
-  if (!has_avx2()) return false;
   const KernelOperand& param = use.inputs[0];
   const auto is_like_param = [&](const KernelOperand& operand) {
     return operand.dtype == DType::f32 && operand.layout == param.layout &&
@@ -368,9 +361,3 @@ std::span<const KernelEntry> update_entries() {
 }
 
 }  // namespace tessera::cpu
-
-#else
-
-std::span<const tessera::cpu::KernelEntry> tessera::cpu::update_entries() { return {}; }
-
-#endif

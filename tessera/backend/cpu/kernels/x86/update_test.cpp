@@ -6,7 +6,8 @@
 #include <random>
 
 #include "tessera/backend/cpu/kernels/run_kernel_for_test.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
@@ -48,11 +49,13 @@ class UpdateTrial {
     for (int64_t& stride : inputs_[operand].geometry.strides) stride *= 2;
   }
 
-  KernelChoice chosen() const { return choose_kernel({row_, attrs_, inputs_, outputs_}); }
+  KernelChoice chosen() const {
+    return choose_kernel({row_, attrs_, inputs_, outputs_, target_for_test()});
+  }
 
   template <typename Run>
   std::vector<std::vector<float>> results(int threads, Run run) const {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, level_for_test());
     std::vector<TensorView> inputs, outputs;
     for (size_t i = 0; i < inputs_.size(); ++i)
       inputs.push_back(view(inputs_[i], const_cast<float*>(memory_[i].data())));

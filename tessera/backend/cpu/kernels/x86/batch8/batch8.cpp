@@ -1,16 +1,10 @@
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
 
-#include <immintrin.h>
-
-#include "tessera/backend/cpu/kernels/x86/batch8/matmul.h"
-#include "tessera/backend/cpu/kernels/x86/batch8/norm.h"
-#include "tessera/backend/cpu/kernels/x86/batch8/pool.h"
-#include "tessera/backend/cpu/kernels/x86/window/few_channels_conv.h"
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 
 namespace tessera::cpu {
 
-__attribute__((target("avx2,fma"))) void add_up_lanes(const float* vectors, int64_t count,
-                                                      float* sums) {
+TESSERA_AVX2 void add_up_lanes(const float* vectors, int64_t count, float* sums) {
   int64_t i = 0;
   for (; i + 4 <= count; i += 4, vectors += 4 * lanes) {
     const __m256 ab = _mm256_hadd_ps(_mm256_loadu_ps(vectors), _mm256_loadu_ps(vectors + 8));
@@ -22,18 +16,6 @@ __attribute__((target("avx2,fma"))) void add_up_lanes(const float* vectors, int6
     sums[i] = ((vectors[0] + vectors[1]) + (vectors[2] + vectors[3])) +
               ((vectors[4] + vectors[5]) + (vectors[6] + vectors[7]));
   }
-}
-
-std::span<const KernelEntry> batch_entries() {
-  static const std::vector<KernelEntry> entries = [] {
-    std::vector<KernelEntry> all;
-    for (const auto& family : {few_channels_conv_entries(), batch8_pool_entries(),
-                               batch8_norm_entries(), batch8_matmul_entries()}) {
-      all.insert(all.end(), family.begin(), family.end());
-    }
-    return all;
-  }();
-  return entries;
 }
 
 }  // namespace tessera::cpu

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 
 namespace tessera::cpu {
 
-constexpr int64_t lanes = Layout::group;
+using avx2::lanes;
+static_assert(lanes == Layout::group);
 constexpr int64_t lane_bytes = lanes * int64_t{sizeof(float)};
 
 // Below this a piece does not pay for waking a thread.

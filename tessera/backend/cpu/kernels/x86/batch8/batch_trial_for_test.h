@@ -10,6 +10,8 @@
 
 #include "tessera/backend/cpu/kernels/run_kernel_for_test.h"
 #include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
@@ -63,7 +65,7 @@ class BatchTrial {
       outputs_.push_back(
           {dtype, dense(physical_shape(results[i], inferred[i].shape)), true, results[i]});
     }
-    choice_ = choose_kernel({row_, attrs_, inputs_, outputs_});
+    choice_ = choose_kernel({row_, attrs_, inputs_, outputs_, target_for_test()});
   }
 
   const std::string& kernel() const { return choice_.name; }
@@ -149,7 +151,7 @@ class BatchTrial {
                          const std::vector<KernelOperand>& operands,
                          const std::vector<Words>& memory,
                          const std::vector<KernelOperand>& results) const {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, level_for_test());
     std::vector<TensorView> inputs, outputs;
     for (size_t i = 0; i < operands.size(); ++i) {
       inputs.push_back({reinterpret_cast<std::byte*>(const_cast<float*>(memory[i].data())),

@@ -1,11 +1,8 @@
 // Products of features in batch_layout, [N/8, F, 8], with a plain matrix of any strides: a linear
 // layer, and its gradient by the input. Features are channels of images of one pixel; the groups of
 // eight images are the pixels of a row, so that a register tile spans some of both.
-#include "tessera/backend/cpu/kernels/x86/batch8/matmul.h"
-
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
 #include "tessera/backend/cpu/kernels/x86/window/sums_kernel.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -14,7 +11,7 @@ constexpr int64_t most_bytes = int64_t{1} << 30;  // what code can count in an i
 
 // matmul(a, b)
 bool applies(const KernelUse& use) {
-  if (!has_avx2() || !is_batch8(use.inputs[0], 2) || !is_batch8(use.outputs[0], 2)) return false;
+  if (!is_batch8(use.inputs[0], 2) || !is_batch8(use.outputs[0], 2)) return false;
   const KernelOperand& matrix = use.inputs[1];
   return matrix.dtype == DType::f32 && matrix.layout.plain() && matrix.geometry.shape.size() == 2 &&
          extent(matrix.geometry) * int64_t{sizeof(float)} < most_bytes;
@@ -38,8 +35,11 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
 
 }  // namespace
 
-std::vector<KernelEntry> batch8_matmul_entries() {
-  return {{"matmul", "batch8", applies, prepare, nullptr, true}};
+std::span<const KernelEntry> batch8_matmul_entries() {
+  static constexpr KernelEntry entries[] = {
+      {"matmul", "batch8", applies, prepare, nullptr, true},
+  };
+  return entries;
 }
 
 }  // namespace tessera::cpu

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/backend/cpu/kernels/x86/batch8/batch_trial_for_test.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/base/cpu_level_for_test.h"
 
 namespace tessera::cpu {
 namespace {

@@ -1,16 +1,12 @@
 // Group norm over images in batch_layout, its gradients, and sums over all but the channels. Every
 // lane is an image with statistics of its own. Sums are in float over short stretches and in double
 // over those, as exact as the reference for all that a float can show.
-#include "tessera/backend/cpu/kernels/x86/batch8/norm.h"
-
-#include <immintrin.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -25,15 +21,12 @@ struct alignas(32) LaneFloats {
   explicit LaneFloats(const Value& value) {
     for (size_t i = 0; i < lanes; ++i) values[i] = static_cast<float>(value(i));
   }
-  __attribute__((target("avx2,fma"), always_inline)) __m256 load() const {
-    return _mm256_load_ps(values.data());
-  }
+  TESSERA_AVX2_INLINE __m256 load() const { return _mm256_load_ps(values.data()); }
 };
 
 // Adds up term(i) for i below count, lane by lane.
 template <typename Term>
-__attribute__((target("avx2,fma"), always_inline)) inline void add_lanes(int64_t count, Lanes& sums,
-                                                                         const Term& term) {
+TESSERA_AVX2_INLINE void add_lanes(int64_t count, Lanes& sums, const Term& term) {
   constexpr int64_t stretch = 64;
   __m256d low = _mm256_loadu_pd(sums.data()), high = _mm256_loadu_pd(sums.data() + 4);
   for (int64_t begin = 0; begin < count; begin += stretch) {
@@ -55,36 +48,32 @@ __attribute__((target("avx2,fma"), always_inline)) inline void add_lanes(int64_t
   _mm256_storeu_pd(sums.data() + 4, high);
 }
 
-__attribute__((target("avx2,fma"))) Lanes sum_of(const float* x, int64_t count) {
+TESSERA_AVX2 Lanes sum_of(const float* x, int64_t count) {
   Lanes sums{};
-  add_lanes(
-      count, sums, [x](int64_t i, __m256 sum) __attribute__((target("avx2,fma"))) {
-        return _mm256_add_ps(sum, _mm256_loadu_ps(x + i * lanes));
-      });
+  add_lanes(count, sums, [x](int64_t i, __m256 sum) TESSERA_AVX2 {
+    return _mm256_add_ps(sum, _mm256_loadu_ps(x + i * lanes));
+  });
   return sums;
 }
 
-__attribute__((target("avx2,fma"))) Lanes sum_of_squares(const float* x, int64_t count,
-                                                         const LaneFloats& means) {
+TESSERA_AVX2 Lanes sum_of_squares(const float* x, int64_t count, const LaneFloats& means) {
   Lanes sums{};
   const __m256 mean = means.load();
-  add_lanes(
-      count, sums, [ x, mean ](int64_t i, __m256 sum) __attribute__((target("avx2,fma"))) {
-        const __m256 distance = _mm256_sub_ps(_mm256_loadu_ps(x + i * lanes), mean);
-        return _mm256_fmadd_ps(distance, distance, sum);
-      });
+  add_lanes(count, sums, [x, mean](int64_t i, __m256 sum) TESSERA_AVX2 {
+    const __m256 distance = _mm256_sub_ps(_mm256_loadu_ps(x + i * lanes), mean);
+    return _mm256_fmadd_ps(distance, distance, sum);
+  });
   return sums;
 }
 
-__attribute__((target("avx2,fma"))) Lanes sum_of_products(const float* a, const float* x,
-                                                          int64_t count, const LaneFloats& means) {
+TESSERA_AVX2 Lanes sum_of_products(const float* a, const float* x, int64_t count,
+                                   const LaneFloats& means) {
   Lanes sums{};
   const __m256 mean = means.load();
-  add_lanes(
-      count, sums, [ a, x, mean ](int64_t i, __m256 sum) __attribute__((target("avx2,fma"))) {
-        const __m256 distance = _mm256_sub_ps(_mm256_loadu_ps(x + i * lanes), mean);
-        return _mm256_fmadd_ps(_mm256_loadu_ps(a + i * lanes), distance, sum);
-      });
+  add_lanes(count, sums, [a, x, mean](int64_t i, __m256 sum) TESSERA_AVX2 {
+    const __m256 distance = _mm256_sub_ps(_mm256_loadu_ps(x + i * lanes), mean);
+    return _mm256_fmadd_ps(_mm256_loadu_ps(a + i * lanes), distance, sum);
+  });
   return sums;
 }
 
@@ -106,10 +95,8 @@ struct Norm {
   int64_t statistics(int64_t eight, int64_t group) const { return eight * lanes * groups + group; }
 };
 
-__attribute__((target("avx2,fma"))) void scale_and_shift(const float* x, int64_t count,
-                                                         const LaneFloats& centers,
-                                                         const LaneFloats& scales, float shift,
-                                                         float* to) {
+TESSERA_AVX2 void scale_and_shift(const float* x, int64_t count, const LaneFloats& centers,
+                                  const LaneFloats& scales, float shift, float* to) {
   const __m256 center = centers.load(), scale = scales.load(), add = _mm256_set1_ps(shift);
   for (int64_t i = 0; i < count * lanes; i += lanes) {
     _mm256_storeu_ps(to + i,
@@ -163,8 +150,8 @@ struct Slopes {
   LaneFloats grad_mean, slope, center, rstd;
 };
 
-__attribute__((target("avx2,fma"))) void input_grad(const float* g, const float* x, int64_t count,
-                                                    const Slopes& slopes, float weight, float* to) {
+TESSERA_AVX2 void input_grad(const float* g, const float* x, int64_t count, const Slopes& slopes,
+                             float weight, float* to) {
   const __m256 mean = slopes.grad_mean.load(), slope = slopes.slope.load();
   const __m256 center = slopes.center.load(), rstd = slopes.rstd.load();
   const __m256 w = _mm256_set1_ps(weight);
@@ -248,7 +235,6 @@ class Batch8GroupNormBackward : public PreparedKernel {
 
 // Images of one type and shape in batch_layout, and all else plain.
 bool applies_to(const KernelUse& use, std::initializer_list<size_t> images) {
-  if (!has_avx2()) return false;
   const auto is_image = [&](size_t i) {
     return std::find(images.begin(), images.end(), i) != images.end();
   };
@@ -310,7 +296,7 @@ class Batch8ChannelSums : public PreparedKernel {
 // Over all dimensions but the channels: the gradient of a bias.
 bool channel_sums_apply(const KernelUse& use) {
   const size_t physical_rank = use.inputs[0].geometry.shape.size();
-  if (!has_avx2() || physical_rank < 3 || !is_batch8(use.inputs[0], physical_rank - 1) ||
+  if (physical_rank < 3 || !is_batch8(use.inputs[0], physical_rank - 1) ||
       !is_plain_dense(use.outputs[0])) {
     return false;
   }
@@ -331,12 +317,13 @@ std::unique_ptr<PreparedKernel> prepare_channel_sums(const KernelUse& use) {
 
 }  // namespace
 
-std::vector<KernelEntry> batch8_norm_entries() {
-  return {
+std::span<const KernelEntry> batch8_norm_entries() {
+  static constexpr KernelEntry entries[] = {
       {"group_norm", "batch8", norm_applies, prepare_norm, nullptr, true},
       {"group_norm_backward", "batch8", backward_applies, prepare_backward, nullptr, true},
       {"sum", "batch8", channel_sums_apply, prepare_channel_sums, nullptr, true},
   };
+  return entries;
 }
 
 }  // namespace tessera::cpu

@@ -1,14 +1,10 @@
 // Max pooling over images in batch_layout, with the places of the maxima as they are in the plane.
-#include "tessera/backend/cpu/kernels/x86/batch8/pool.h"
-
-#include <immintrin.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
 
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
-#include "tessera/base/cpu_level.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -68,7 +64,7 @@ struct Maximum {
   __m256 value;
   __m256i place;
 
-  __attribute__((target("avx2,fma"), always_inline)) void meet(__m256 other, int64_t at) {
+  TESSERA_AVX2_INLINE void meet(__m256 other, int64_t at) {
     const __m256 larger = _mm256_or_ps(_mm256_cmp_ps(other, value, _CMP_GT_OQ),
                                        _mm256_cmp_ps(other, other, _CMP_UNORD_Q));
     value = _mm256_blendv_ps(value, other, larger);
@@ -77,8 +73,7 @@ struct Maximum {
   }
 };
 
-__attribute__((target("avx2,fma"))) void pool_plane(const Pooling& p, const float* from, float* to,
-                                                    int32_t* indices) {
+TESSERA_AVX2 void pool_plane(const Pooling& p, const float* from, float* to, int32_t* indices) {
   for (int64_t i = 0; i < p.y.places; ++i) {
     for (int64_t j = 0; j < p.x.places; ++j, to += lanes, indices += lanes) {
       const int64_t first = p.y.begin(i) * p.x.field + p.x.begin(j);
@@ -96,8 +91,7 @@ __attribute__((target("avx2,fma"))) void pool_plane(const Pooling& p, const floa
   }
 }
 
-__attribute__((target("avx2,fma"))) void pool_pairs(const Pooling& p, const float* from, float* to,
-                                                    int32_t* indices) {
+TESSERA_AVX2 void pool_pairs(const Pooling& p, const float* from, float* to, int32_t* indices) {
   for (int64_t i = 0; i < p.y.places; ++i) {
     for (int64_t j = 0; j < p.x.places; ++j, to += lanes, indices += lanes) {
       const int64_t at = 2 * i * p.x.field + 2 * j;
@@ -114,8 +108,8 @@ __attribute__((target("avx2,fma"))) void pool_pairs(const Pooling& p, const floa
 }
 
 // Whether all maxima lay in their windows, as those of the pooling do.
-__attribute__((target("avx2,fma"))) bool spread_in_windows(const Pooling& p, const float* grad,
-                                                           const int32_t* indices, float* to) {
+TESSERA_AVX2 bool spread_in_windows(const Pooling& p, const float* grad, const int32_t* indices,
+                                    float* to) {
   const bool overlap = p.y.overlap() || p.x.overlap();
   std::fill(to, to + p.field() * lanes, 0.0F);
   __m256i all = _mm256_set1_epi32(-1);
@@ -140,8 +134,8 @@ __attribute__((target("avx2,fma"))) bool spread_in_windows(const Pooling& p, con
   return _mm256_movemask_epi8(all) == -1;
 }
 
-__attribute__((target("avx2,fma"))) bool spread_in_pairs(const Pooling& p, const float* grad,
-                                                         const int32_t* indices, float* to) {
+TESSERA_AVX2 bool spread_in_pairs(const Pooling& p, const float* grad, const int32_t* indices,
+                                  float* to) {
   if (2 * p.y.places < p.y.field || 2 * p.x.places < p.x.field) {
     std::fill(to, to + p.field() * lanes, 0.0F);
   }
@@ -210,7 +204,7 @@ class Batch8MaxPoolBackward : public PreparedKernel {
 };
 
 bool forward_applies(const KernelUse& use) {
-  return has_avx2() && is_batch8(use.inputs[0], 4) && is_batch8(use.outputs[0], 4) &&
+  return is_batch8(use.inputs[0], 4) && is_batch8(use.outputs[0], 4) &&
          is_batch8(use.outputs[1], 4, DType::i32);
 }
 
@@ -221,7 +215,7 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelUse& use) {
 
 // The input itself is not read and may lie as it likes.
 bool backward_applies(const KernelUse& use) {
-  return has_avx2() && is_batch8(use.inputs[0], 4) && is_batch8(use.inputs[2], 4, DType::i32) &&
+  return is_batch8(use.inputs[0], 4) && is_batch8(use.inputs[2], 4, DType::i32) &&
          is_batch8(use.outputs[0], 4);
 }
 
@@ -232,12 +226,13 @@ std::unique_ptr<PreparedKernel> prepare_backward(const KernelUse& use) {
 
 }  // namespace
 
-std::vector<KernelEntry> batch8_pool_entries() {
-  return {
+std::span<const KernelEntry> batch8_pool_entries() {
+  static constexpr KernelEntry entries[] = {
       {"max_pool2d_with_indices", "batch8", forward_applies, prepare_forward, nullptr, true},
       {"max_pool2d_with_indices_backward", "batch8", backward_applies, prepare_backward, nullptr,
        true},
   };
+  return entries;
 }
 
 }  // namespace tessera::cpu

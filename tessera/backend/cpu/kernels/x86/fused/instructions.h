@@ -11,8 +11,4 @@ namespace tessera::cpu {
 // Null where there is no code for a use of a row with arguments of these types.
 EmitStep find_instruction(const BodyStep& step, std::span<const DType> arguments);
 
-inline bool can_generate(const BodyStep& step, std::span<const DType> arguments) {
-  return find_instruction(step, arguments) != nullptr;
-}
-
 }  // namespace tessera::cpu

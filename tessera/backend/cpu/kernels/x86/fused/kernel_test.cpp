@@ -10,7 +10,8 @@
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/fused/program.h"
 #include "tessera/backend/cpu/memory.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
@@ -141,7 +142,7 @@ struct Trial {
   static void run(const PreparedKernel& kernel, std::vector<Tensor>& inputs,
                   std::vector<Tensor>& outputs, const Attrs& attrs, int threads,
                   void (*runs)(const PreparedKernel&, const KernelCall&) = run_kernel) {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, level_for_test());
     std::vector<TensorView> in, out;
     for (Tensor& tensor : inputs) in.push_back(tensor.view());
     for (Tensor& tensor : outputs) out.push_back(tensor.view());
@@ -176,7 +177,7 @@ struct Trial {
     for (const Tensor& tensor : in) uses_in.push_back(tensor.operand());
     for (const Tensor& tensor : out) uses_out.push_back(tensor.operand());
     const Attrs own = attrs();
-    const KernelChoice choice = choose_kernel({row(), own, uses_in, uses_out});
+    const KernelChoice choice = choose_kernel({row(), own, uses_in, uses_out, target_for_test()});
     if (choice.name != "generated") return choice.name;
     run(*choice.kernel, in, out, own, threads, run_kernel_often);
     results.clear();

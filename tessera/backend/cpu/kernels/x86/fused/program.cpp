@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/base/cpu_level.h"
-
 namespace tessera::cpu {
 namespace {
 
@@ -132,7 +130,7 @@ bool FusedProgram::fits(const Body& body, const KernelUse& use) {
 // None where the body cannot run in it.
 std::optional<FusedSpace> FusedProgram::space_for(const Body& body, const KernelUse& use,
                                                   bool merged) {
-  if (!has_avx2() || use.inputs.empty() || !has_code(body, use)) return std::nullopt;
+  if (use.inputs.empty() || !has_code(body, use)) return std::nullopt;
   auto space = fused_space(body, use, merged);
   if (!space || !has_room(body, *space) || !has_streams(*space)) return std::nullopt;
   return space;

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t lanes = 8;
+using avx2::lanes;
 
 Shape logical_shape(const KernelOperand& operand) {
   Shape shape = operand.geometry.shape;

@@ -31,7 +31,7 @@ struct GemmShape {
 
 class Gemm {
  public:
-  // Whether offsets within a tile fit into the code. Asks nothing about the CPU: see has_avx2().
+  // Whether offsets within a tile fit into the code. Asks nothing about the CPU.
   static bool fits(const GemmShape& shape);
 
   explicit Gemm(const GemmShape& shape);

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "tessera/base/cpu_level.h"
+#include "tessera/base/cpu_level_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -95,7 +95,7 @@ class GemmTest : public ::testing::Test {
     out_ = out_memory_.last(count);
     std::fill(out_, out_ + count, NAN);
     workspace_.assign(static_cast<size_t>(gemm.workspace_bytes()), std::byte{0xff});
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, level_for_test());
     gemm.run(a_, b_, shape.bias ? bias_ : nullptr, out_, pool, workspace_, tail);
     return {out_, out_ + count};
   }

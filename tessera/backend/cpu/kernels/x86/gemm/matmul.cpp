@@ -1,7 +1,6 @@
-#include "tessera/backend/cpu/kernels/x86/gemm/matmul.h"
-
+// The rows `matmul` and, for the bodies of linear layers, `matmul_map` by our own matrix products.
+#include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/gemm/gemm.h"
-#include "tessera/base/cpu_level.h"
 #include "tessera/ops/fused_body.h"
 
 namespace tessera::cpu {
@@ -84,10 +83,8 @@ std::optional<TileEnd> tile_end(const KernelUse& use) {
   return dense && is_plain_f32(use.inputs[2]) ? std::optional(end) : std::nullopt;
 }
 
-}  // namespace
-
 bool packed_matmul_applies(const KernelUse& use) {
-  if (!has_avx2() || !is_plain_f32(use.outputs[0])) return false;
+  if (!is_plain_f32(use.outputs[0])) return false;
   for (const KernelOperand& operand : use.inputs.first(2)) {
     const size_t rank = operand.geometry.shape.size();
     if (!is_plain_f32(operand) || rank < 2 || rank > most_dimensions) return false;
@@ -101,6 +98,7 @@ std::unique_ptr<PreparedKernel> prepare_packed_matmul(const KernelUse& use) {
   return std::make_unique<PackedMatmul>(shape_of(use));
 }
 
+// Where the body adds a bias, takes the positive part, or both: the code of the tiles does it.
 bool packed_linear_applies(const KernelUse& use) {
   return packed_matmul_applies(use) && tile_end(use);
 }
@@ -111,6 +109,20 @@ std::unique_ptr<PreparedKernel> prepare_packed_linear(const KernelUse& use) {
   shape.bias = end.bias;
   shape.relu = end.relu;
   return std::make_unique<PackedMatmul>(shape);
+}
+
+}  // namespace
+
+std::span<const KernelEntry> packed_matmul_entries() {
+  static constexpr KernelEntry entries[] = {
+      {"matmul", "packed", packed_matmul_applies, prepare_packed_matmul},
+      {.op = "matmul_map",
+       .name = "packed_linear",
+       .applies = packed_linear_applies,
+       .prepare = prepare_packed_linear,
+       .tails = Tails::in_registers},
+  };
+  return entries;
 }
 
 }  // namespace tessera::cpu

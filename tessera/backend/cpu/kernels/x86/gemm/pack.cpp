@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 
 namespace tessera::cpu {
 namespace {
@@ -16,11 +14,9 @@ void transpose_plainly(const float* from, int64_t from_stride, int64_t rows, int
     for (int64_t i = 0; i < rows; ++i) to[j * to_stride + i] = from[i * from_stride + j];
 }
 
-#if defined(__x86_64__)
-
 // Halves of rows four apart meet while they are loaded, so that all shuffles stay within halves.
-__attribute__((target("avx2"))) inline void transpose_8x8(const float* from, int64_t from_stride,
-                                                          float* to, int64_t to_stride) {
+TESSERA_AVX2 inline void transpose_8x8(const float* from, int64_t from_stride, float* to,
+                                       int64_t to_stride) {
   __m256 row[8];
   for (int i = 0; i < 4; ++i) {
     const float* upper = from + i * from_stride;
@@ -41,8 +37,6 @@ __attribute__((target("avx2"))) inline void transpose_8x8(const float* from, int
     _mm256_storeu_ps(at + 3 * to_stride, _mm256_shuffle_ps(high01, high23, 0xee));
   }
 }
-
-#endif
 
 // The number of rows as a constant makes each copy one or two moves.
 template <int rows>
@@ -71,12 +65,8 @@ void pack_row_group(const float* from, int64_t depth_stride, int64_t rows, int64
 
 }  // namespace
 
-#if defined(__x86_64__)
-__attribute__((target("avx2")))
-#endif
-void transpose_block(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
-                     float* to, int64_t to_stride) {
-#if defined(__x86_64__)
+TESSERA_AVX2 void transpose_block(const float* from, int64_t from_stride, int64_t rows,
+                                  int64_t columns, float* to, int64_t to_stride) {
   const int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
   // Eight rows at a time: more, a power of two apart, would drive each other from the cache.
   for (int64_t i = 0; i < whole_rows; i += 8) {
@@ -87,9 +77,6 @@ void transpose_block(const float* from, int64_t from_stride, int64_t rows, int64
                     to + whole_columns * to_stride, to_stride);
   transpose_plainly(from + whole_rows * from_stride, from_stride, rows - whole_rows, columns,
                     to + whole_rows, to_stride);
-#else
-  transpose_plainly(from, from_stride, rows, columns, to, to_stride);
-#endif
 }
 
 void pack_columns(const float* from, int64_t depth_stride, int64_t column_stride, int64_t depth,

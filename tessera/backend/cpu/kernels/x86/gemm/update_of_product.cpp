@@ -1,13 +1,11 @@
 // Updates whose gradient is an outer product: each element of it is made in a register, so that
 // memory only sees the weights and what the optimiser remembers of them.
+#include <algorithm>
+#include <bit>
+
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/update.h"
 #include "tessera/ops/optimizer_parts.h"
-
-#if defined(__x86_64__)
-
-#include <algorithm>
-#include <bit>
 
 namespace tessera::cpu {
 namespace {
@@ -84,9 +82,3 @@ std::span<const KernelEntry> update_of_product_entries() {
 }
 
 }  // namespace tessera::cpu
-
-#else
-
-std::span<const tessera::cpu::KernelEntry> tessera::cpu::update_of_product_entries() { return {}; }
-
-#endif

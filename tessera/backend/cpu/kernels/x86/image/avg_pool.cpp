@@ -8,7 +8,6 @@
 
 #include "tessera/backend/cpu/kernels/x86/image/image_planes.h"
 #include "tessera/backend/cpu/kernels/x86/row_sums.h"
-#include "tessera/base/cpu_level.h"
 #include "tessera/kernels/pool.h"
 
 namespace tessera::cpu {
@@ -322,7 +321,7 @@ Windows windows_of(const KernelUse& use, const KernelOperand& from, const Kernel
 }
 
 bool fits_together(const KernelOperand& from, const KernelOperand& to) {
-  return has_avx2() && image_planes(from, DType::f32) && places_of(from, to);
+  return image_planes(from, DType::f32) && places_of(from, to);
 }
 
 bool forward_applies(const KernelUse& use) { return fits_together(use.inputs[0], use.outputs[0]); }

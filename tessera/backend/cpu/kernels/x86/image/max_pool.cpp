@@ -7,7 +7,6 @@
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/image/image_planes.h"
-#include "tessera/base/cpu_level.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -237,7 +236,7 @@ Windows windows_of(const KernelUse& use, const KernelOperand& from, const Kernel
 }
 
 bool fits_together(const KernelOperand& from, const KernelOperand& to, const KernelOperand& index) {
-  return has_avx2() && image_planes(from, DType::f32) && image_planes(to, DType::f32) &&
+  return image_planes(from, DType::f32) && image_planes(to, DType::f32) &&
          image_planes(index, DType::i32) && from.layout == to.layout && from.layout == index.layout;
 }
 

@@ -2,7 +2,7 @@
 
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
-#include "tessera/backend/cpu/kernels/without_kernels_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
 
 namespace tessera::cpu {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/image/image_planes.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -198,8 +197,8 @@ class Resample : public PreparedKernel {
 };
 
 bool applies(const KernelUse& use) {
-  return has_avx2() && image_planes(use.inputs[0], DType::f32) &&
-         image_planes(use.outputs[0], DType::f32) && use.inputs[0].layout == use.outputs[0].layout;
+  return image_planes(use.inputs[0], DType::f32) && image_planes(use.outputs[0], DType::f32) &&
+         use.inputs[0].layout == use.outputs[0].layout;
 }
 
 // The factor in either of ATen's two forms; 0 where there is none.

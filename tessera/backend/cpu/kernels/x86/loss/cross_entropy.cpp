@@ -9,7 +9,6 @@
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/loss/labelled_classes.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -394,7 +393,7 @@ bool applies(const KernelUse& use) {
     if (!is_plain(use.inputs[i], i == target ? DType::i32 : DType::f32)) return false;
   }
   const auto is_result = [](const KernelOperand& x) { return is_plain(x, DType::f32); };
-  return has_avx2() && std::all_of(use.outputs.begin(), use.outputs.end(), is_result) &&
+  return std::all_of(use.outputs.begin(), use.outputs.end(), is_result) &&
          is_i32(use.attrs.integer("ignore_index")) &&
          numel(use.inputs[backward ? 1 : 0].geometry.shape) > 0;
 }

@@ -5,7 +5,6 @@
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/loss/labelled_classes.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -138,7 +137,7 @@ bool applies(const KernelUse& use) {
   for (size_t i = 0; i < use.inputs.size(); ++i) {
     if (!is_plain(use.inputs[i], i == target ? DType::i32 : DType::f32)) return false;
   }
-  return has_avx2() && is_plain(use.outputs[0], DType::f32) &&
+  return is_plain(use.outputs[0], DType::f32) &&
          numel(use.inputs[backward ? 1 : 0].geometry.shape) > 0;
 }
 

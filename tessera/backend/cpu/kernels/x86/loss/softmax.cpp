@@ -8,7 +8,6 @@
 #include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -189,7 +188,7 @@ bool is_plain(const KernelOperand& operand) {
 
 bool applies(const KernelUse& use) {
   const Shape& shape = use.outputs[0].geometry.shape;
-  if (!has_avx2() || shape.empty() || numel(shape) == 0 || !is_plain(use.outputs[0])) return false;
+  if (shape.empty() || numel(shape) == 0 || !is_plain(use.outputs[0])) return false;
   const auto is_operand = [&](const KernelOperand& operand) {
     return is_plain(operand) && operand.geometry.shape == shape;
   };

@@ -7,7 +7,6 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/row_sums.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -169,7 +168,7 @@ bool is_plain(const KernelOperand& x) {
 }
 
 bool all_plain(const KernelUse& use) {
-  return has_avx2() && std::all_of(use.inputs.begin(), use.inputs.end(), is_plain) &&
+  return std::all_of(use.inputs.begin(), use.inputs.end(), is_plain) &&
          std::all_of(use.outputs.begin(), use.outputs.end(), is_plain) &&
          numel(use.outputs[0].geometry.shape) > 0;
 }

@@ -8,7 +8,6 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -283,7 +282,7 @@ bool folds_all_but_channels(const KernelUse& use) {
 bool applies(const KernelUse& use) {
   const KernelOperand& x = use.inputs[0];
   const bool known = x.layout.plain() || x.layout == channels_layout || x.layout == batch_layout;
-  return has_avx2() && known && x.dtype == DType::f32 && numel(x.geometry.shape) > 0 &&
+  return known && x.dtype == DType::f32 && numel(x.geometry.shape) > 0 &&
          same_elements(x.geometry, dense(x.geometry.shape)) && folds_all_but_channels(use) &&
          use.outputs[0].layout.plain() && use.outputs[1].layout.plain();
 }

@@ -1,13 +1,10 @@
 // The largest or smallest element along a dimension and where it is first, eight neighbouring
 // columns at a time: the class of every pixel. Rows stay with the reference, which is quick there.
-#include "tessera/backend/cpu/kernels/x86/reduce/extremes.h"
-
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -83,7 +80,7 @@ DimensionCut cut_of(const KernelUse& use) {
 bool applies(const KernelUse& use) {
   const KernelOperand& x = use.inputs[0];
   const Shape& shape = x.geometry.shape;
-  if (!has_avx2() || !use.attrs.has("dim") || shape.empty() || numel(shape) == 0) return false;
+  if (!use.attrs.has("dim") || shape.empty() || numel(shape) == 0) return false;
   const auto is_plain = [](const KernelOperand& operand) { return operand.layout.plain(); };
   return is_plain(x) && x.dtype == DType::f32 && same_elements(x.geometry, dense(shape)) &&
          std::all_of(use.outputs.begin(), use.outputs.end(), is_plain) &&

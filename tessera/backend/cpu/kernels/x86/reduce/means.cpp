@@ -7,7 +7,6 @@
 #include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/row_sums.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -112,7 +111,7 @@ std::optional<DimensionCut> cut_of(const KernelUse& use) {
 bool applies(const KernelUse& use) {
   const KernelOperand& x = use.inputs[0];
   const KernelOperand& out = use.outputs[0];
-  return has_avx2() && x.dtype == DType::f32 && out.dtype == DType::f32 && out.layout.plain() &&
+  return x.dtype == DType::f32 && out.dtype == DType::f32 && out.layout.plain() &&
          numel(x.geometry.shape) > 0 && same_elements(x.geometry, dense(x.geometry.shape)) &&
          cut_of(use);
 }

@@ -1,8 +1,6 @@
 // Convolutions of few channels, over images in batch_layout or plain ones: see window_sums_code.h
 // and window_grad_code.h. Weights and their gradients are plain. Pieces are images (or groups of
 // eight), blocks of channels, and rows.
-#include "tessera/backend/cpu/kernels/x86/window/few_channels_conv.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -11,7 +9,6 @@
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
 #include "tessera/backend/cpu/kernels/x86/window/grad_code.h"
 #include "tessera/backend/cpu/kernels/x86/window/sums_kernel.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -98,7 +95,7 @@ bool has_small_kernel(const Shape& weight) {
 
 template <Sought sought>
 bool batch8_applies(const KernelUse& use) {
-  if (!has_avx2() || !has_plain_window(use.attrs)) return false;
+  if (!has_plain_window(use.attrs)) return false;
   const Roles roles = roles_of(use, sought);
   return is_batch8(operand(use, roles.input), 4) && is_batch8(operand(use, roles.output), 4) &&
          is_plain_dense(operand(use, roles.weight)) &&
@@ -109,7 +106,7 @@ bool batch8_applies(const KernelUse& use) {
 // Where one vector is eight pixels of a row. oneDNN is as good with more channels.
 template <Sought sought>
 bool few_channels_applies(const KernelUse& use) {
-  if (!has_avx2() || !has_plain_window(use.attrs)) return false;
+  if (!has_plain_window(use.attrs)) return false;
   const Roles roles = roles_of(use, sought);
   for (const size_t i : {roles.input, roles.weight, roles.output}) {
     const KernelOperand& one = operand(use, i);
@@ -135,7 +132,7 @@ bool is_better_than_others(const Conv2d& conv) {
 
 template <Sought sought>
 std::vector<Layout> wants(const KernelUse& use) {
-  if (!has_avx2() || !has_plain_window(use.attrs)) return {};
+  if (!has_plain_window(use.attrs)) return {};
   const Roles roles = roles_of(use, sought);
   for (const size_t i : {roles.input, roles.weight, roles.output}) {
     if (operand(use, i).geometry.shape.size() != 4 || operand(use, i).dtype != DType::f32) {
@@ -344,9 +341,9 @@ std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelUse& use) {
 
 }  // namespace
 
-std::vector<KernelEntry> few_channels_conv_entries() {
+std::span<const KernelEntry> few_channels_conv_entries() {
   // clang-format off
-  return {
+  static constexpr KernelEntry entries[] = {
       {"conv", "batch8", batch8_applies<Sought::output>, prepare_forward, wants<Sought::output>},
       {"conv_input_grad", "batch8", batch8_applies<Sought::input_grad>, prepare_input_grad, wants<Sought::input_grad>},
       {"conv_weight_grad", "batch8", batch8_applies<Sought::weight_grad>, prepare_weight_grad, wants<Sought::weight_grad>},
@@ -355,6 +352,7 @@ std::vector<KernelEntry> few_channels_conv_entries() {
       {"conv_weight_grad", "few_channels", few_channels_applies<Sought::weight_grad>, prepare_weight_grad},
   };
   // clang-format on
+  return entries;
 }
 
 }  // namespace tessera::cpu

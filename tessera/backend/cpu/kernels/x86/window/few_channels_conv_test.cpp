@@ -2,6 +2,7 @@
 
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/x86/batch8/batch_trial_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -131,10 +132,10 @@ TEST_F(FewChannelsConv, EdgesStayApart) {
 std::vector<Layout> wanted(const Case& c, const Attrs& attrs) {
   const KernelOperand inputs[] = {{DType::f32, dense(c.input)}, {DType::f32, dense(c.weight)}};
   const KernelOperand output{DType::f32, dense(output_of(c))};
-  for (const KernelEntry& entry : batch_entries()) {
-    if (entry.op == "conv") return entry.wants({op("conv"), attrs, inputs, {&output, 1}});
-  }
-  return {};
+  const auto entries = all_entries("conv");
+  const auto batch8 = std::find_if(entries.begin(), entries.end(),
+                                   [](const auto* entry) { return entry->name == "batch8"; });
+  return entry_wants(**batch8, {op("conv"), attrs, inputs, {&output, 1}, target_for_test()});
 }
 
 TEST_F(FewChannelsConv, WantsGroupsOfEightSmallImagesOfFewChannels) {

@@ -6,7 +6,6 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -240,7 +239,7 @@ bool is_dense(const KernelOperand& x, const Layout& layout, size_t rank) {
 // Whatever the layouts.
 bool is_narrow(const KernelUse& use, const Roles& roles) {
   const Shape weight = roles.weight->geometry.shape;
-  return has_avx2() && weight.size() == 4 && is_dense(*roles.weight, {}, 4) &&
+  return weight.size() == 4 && is_dense(*roles.weight, {}, 4) &&
          numel(roles.narrow->geometry.shape) > 0 && weight[2] == 1 && weight[3] == 1 &&
          weight[0] <= most_narrow && weight[0] % lanes != 0 && weight[1] % lanes == 0 &&
          all_are(use.attrs.integers("stride"), 1) && all_are(use.attrs.integers("padding"), 0) &&

@@ -6,7 +6,6 @@
 #include "tessera/backend/cpu/kernels/x86/winograd/choice.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/images.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/weight_grad.h"
-#include "tessera/base/cpu_level.h"
 
 namespace tessera::cpu {
 namespace {
@@ -48,7 +47,6 @@ Shape logical_shape(const KernelOperand& operand) {
 
 // The convolution that a use is, seen forwards; nothing where it is none of ours.
 std::optional<WinogradShape> convolution_of(const KernelUse& use, Row row) {
-  if (!has_avx2()) return std::nullopt;
   const auto all = [&](std::string_view name, int64_t value) {
     const auto& values = use.attrs.integers(name);
     return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == value; });
@@ -96,7 +94,7 @@ WinogradShape computed(const WinogradShape& forward, Row row) {
 
 bool is_good(const KernelUse& use, Row row, int tile) {
   const auto shape = convolution_of(use, row);
-  return shape && winograd_tile(computed(*shape, row), use.precise) == tile;
+  return shape && winograd_tile(computed(*shape, row), use.target.precise) == tile;
 }
 
 template <Row row, int tile>

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/generated_code.h"
 
 namespace tessera::cpu {
@@ -22,7 +23,7 @@ struct GemmRows {
 
 class WinogradGemm : private GeneratedCode {
  public:
-  static constexpr int64_t most_rows = 6, lanes = 8;
+  static constexpr int64_t most_rows = 6, lanes = avx2::lanes;
 
   // What the code reads: its layout is known there.
   struct Call {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
+
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t lanes = 8;
+using avx2::lanes;
 constexpr int64_t float_bytes = sizeof(float);
 // Output channels that are done together: two vectors.
 constexpr int64_t block_columns = 16;

@@ -1,18 +1,14 @@
 #include "tessera/backend/cpu/kernels/x86/winograd/transform.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/base/error.h"
-
-#define TESSERA_AVX2 __attribute__((target("avx2,fma")))
-#define TESSERA_AVX2_INLINE __attribute__((target("avx2,fma"), always_inline)) inline
 
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t lanes = 8;
+using avx2::lanes;
 constexpr float root_2 = 1.41421356237309504880F;
 constexpr float root_half = 0.70710678118654752440F;
 

@@ -1,13 +1,13 @@
 #include "tessera/backend/cpu/kernels/x86/winograd/weight_grad.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
+
+#include "tessera/backend/cpu/kernels/x86/avx2.h"
 
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t lanes = 8;
+using avx2::lanes;
 constexpr int64_t float_bytes = sizeof(float);
 constexpr int64_t block_columns = 16;
 // Pieces have sums of their own: few, and a bound on their memory.
@@ -30,7 +30,7 @@ GemmRows channel_rows(int64_t in) {
           .panel_stride_per_row = 1};
 }
 
-__attribute__((target("avx2,fma"))) void add_to(float* sum, const float* more, int64_t count) {
+TESSERA_AVX2 void add_to(float* sum, const float* more, int64_t count) {
   for (int64_t i = 0; i < count; i += lanes) {
     _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), _mm256_loadu_ps(more + i)));
   }

@@ -12,7 +12,8 @@
 #include "tessera/backend/cpu/kernels/x86/winograd/images.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/weight_grad.h"
 #include "tessera/backend/cpu/memory.h"
-#include "tessera/base/cpu_level.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -138,7 +139,7 @@ TensorView view_of(const Numbers& values, int64_t& count) {
 // With a tail only kernels that have one.
 Numbers run(const PreparedKernel& kernel, const std::vector<const Numbers*>& inputs, size_t results,
             int threads, const Tail& tail = {}) {
-  ThreadPool pool(threads);
+  ThreadPool pool(threads, level_for_test());
   const Numbers out(results, NAN);
   std::vector<int64_t> counts(inputs.size() + 1);
   std::vector<TensorView> views;
@@ -300,20 +301,20 @@ class Use {
     outputs_.push_back({DType::f32, dense(output)});
   }
 
-  KernelUse use() const { return {row_, attrs_, inputs_, outputs_, precise}; }
+  KernelUse use() const { return {row_, attrs_, inputs_, outputs_, target}; }
 
   std::string wanted() const {
-    for (const KernelEntry& entry : winograd_entries()) {
-      if (entry.op == row_.name && !entry.wants(use()).empty()) return std::string(entry.name);
+    for (const KernelEntry* entry : entries()) {
+      if (!entry_wants(*entry, use()).empty()) return std::string(entry->name);
     }
     return "none";
   }
 
   // The entry that applies once its wish is granted.
   std::string granted() {
-    for (const KernelEntry& entry : winograd_entries()) {
-      if (entry.op != row_.name || entry.applies(use())) continue;
-      const auto layouts = entry.wants(use());
+    for (const KernelEntry* entry : entries()) {
+      if (entry_applies(*entry, use())) continue;
+      const auto layouts = entry_wants(*entry, use());
       if (layouts.empty()) continue;
       for (size_t i = 0; i < inputs_.size(); ++i) set(inputs_[i], layouts[i]);
       set(outputs_[0], layouts.back());
@@ -322,9 +323,17 @@ class Use {
     return "none";
   }
 
-  bool precise = false;
+  Target target = target_for_test();
 
  private:
+  std::vector<const KernelEntry*> entries() const {
+    std::vector<const KernelEntry*> found;
+    for (const KernelEntry* entry : all_entries(row_.name)) {
+      if (entry->name.starts_with("winograd")) found.push_back(entry);
+    }
+    return found;
+  }
+
   static void set(KernelOperand& operand, const Layout& layout) {
     operand.geometry = dense(physical_shape(layout, operand.geometry.shape));
     operand.layout = layout;
@@ -355,7 +364,7 @@ TEST(Winograd, EntriesApplyInTheLayoutsTheyWant) {
   expect({"conv_weight_grad", {images, images}, weight, window(1, 1)});
 
   Use precise("conv", {images, weight}, images, window(1, 1));
-  precise.precise = true;
+  precise.target.precise = true;
   EXPECT_EQ(precise.wanted(), "winograd_2");
   EXPECT_EQ(precise.granted(), "winograd_2");
 }

@@ -1,0 +1,30 @@
+// What the kernels written for one kind of processor give to everything else. x86/ defines it for
+// x86-64; on other machines no_x86.cpp says that there is nothing.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tessera/backend/cpu/kernels/table.h"
+#include "tessera/ops/fused_body.h"
+
+namespace tessera::cpu {
+
+// In any order: preference.cpp has it.
+std::vector<KernelEntry> native_entries();
+
+// Entries for a contraction that goes on with a body, `row`: one `made_of` each of those that the
+// contraction has.
+std::vector<KernelEntry> native_map_entries(const OpDef& row,
+                                            std::span<const KernelEntry* const> contraction);
+
+// Whether a step with arguments of these types can be part of a fused body.
+bool can_fuse(const BodyStep& step, std::span<const DType> arguments);
+
+// to[j * to_stride + i] = from[i * from_stride + j] for i < rows, j < columns.
+using TransposeBlock = void (*)(const float* from, int64_t from_stride, int64_t rows,
+                                int64_t columns, float* to, int64_t to_stride);
+// Null where there is none that is faster than going through the strides.
+TransposeBlock native_transpose(CpuLevel level);
+
+}  // namespace tessera::cpu
