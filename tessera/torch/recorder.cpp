@@ -325,7 +325,8 @@ bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& sta
     if (!format || format->isNone()) return std::nullopt;
     return format->toMemoryFormat();
   };
-  const ErrorContext where("{} at {}", name, place(builder_.origin()));
+  const ErrorContext where(source_place(builder_.origin()), "{} at {}", name,
+                           place(builder_.origin()));
   if (name == "clone" || name == "_to_copy") {
     const at::Tensor self = call.tensor("self");
     const c10::IValue* dtype = call.find("dtype");

@@ -107,7 +107,8 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                           torch::jit::Stack& stack) {
   const OpDef& row = *matched.op;
   place_by_weights(matched);
-  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
+  const ErrorContext where(source_place(builder_.origin()), "{} at {}", call.overload(),
+                           place(builder_.origin()));
 
   const auto promoted = promoted_type(row, matched);
   std::vector<ValueId> operands;
@@ -191,7 +192,8 @@ at::Tensor Recorder::fresh_like(const at::Tensor& result, ValueId value) {
 // No row: a node that calls PyTorch.
 void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                                 torch::jit::Stack& stack) {
-  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
+  const ErrorContext where(source_place(builder_.origin()), "{} at {}", call.overload(),
+                           place(builder_.origin()));
   const torch::jit::Stack results = laid_out_dry_run(call, front_end_.forget_error);
   if (gives_unsupported(results)) {
     unsupported_.record(call, builder_.origin(), results, fakes_, stack);

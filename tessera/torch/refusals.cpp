@@ -20,7 +20,7 @@ bool has_mask(const AtenCall& call) {
 }
 
 Error error_at(const std::string& asked_by, const Origin& origin, const std::string& sentence) {
-  const ErrorContext where("{} at {}", asked_by, place(origin));
+  const ErrorContext where(source_place(origin), "{} at {}", asked_by, place(origin));
   return Error(ErrorKind::user, sentence);
 }
 
