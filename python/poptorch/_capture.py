@@ -81,13 +81,7 @@ _INHERITED = _PATCHES.keys() - vars(torch.Tensor).keys()
 
 # Losses that PyTorch puts together in Python: what they return is the loss, not a part of it.
 _LOSSES = {
-    name: getattr(torch.nn.functional, name)
-    for name in (
-        "kl_div",
-        "gaussian_nll_loss",
-        "multilabel_soft_margin_loss",
-        "triplet_margin_with_distance_loss",
-    )
+    name: getattr(torch.nn.functional, name) for name in poptorch_core.losses_in_python()
 }
 
 

@@ -6,6 +6,8 @@
 #include <atomic>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/aten_facts.h"
+#include "tessera/torch/compat.h"
 #include "tessera/torch/ctc.h"
 #include "tessera/torch/recurrent.h"
 #include "tessera/torch/static_forms.h"
@@ -13,7 +15,7 @@
 namespace tessera {
 namespace {
 
-const c10::DispatchKeySet capture_keys({c10::DispatchKey::Fake, c10::DispatchKey::DeferredInit});
+const c10::DispatchKeySet capture_keys({compat::below_autograd, compat::above_autograd});
 
 // Not thread_local: deeply nested backward passes hop to autograd's own threads, which carry the
 // thread-local dispatch keys over but not our variables.
@@ -35,7 +37,7 @@ void record_call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // A loss computes as always and marks its result.
 void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   {
-    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+    const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
     op.callBoxed(stack);
   }
   const NotRecorded quiet;
@@ -53,7 +55,7 @@ void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
-  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+  const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
   at::Tensor quotient = at::div(self, other);
   const NotRecorded quiet;
   Recorder* recorder = current.load();
@@ -67,7 +69,7 @@ struct Instead;
 template <typename Result, typename... Args, Result (*form)(Args...)>
 struct Instead<form> {
   static Result call(Args... args) {
-    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+    const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
     try {
       return form(args...);
     } catch (const Error& error) {
@@ -94,24 +96,6 @@ at::Tensor identity_loss(const at::Tensor& x, int64_t reduction) {
   }
 }
 
-// Spelled out: what PyTorch calls a loss is no property of its schema.
-constexpr const char* losses[] = {"l1_loss",
-                                  "mse_loss",
-                                  "nll_loss",
-                                  "nll_loss_nd",
-                                  "nll_loss2d",
-                                  "binary_cross_entropy",
-                                  "poisson_nll_loss",
-                                  "hinge_embedding_loss",
-                                  "smooth_l1_loss",
-                                  "huber_loss",
-                                  "soft_margin_loss",
-                                  "cosine_embedding_loss",
-                                  "margin_ranking_loss",
-                                  "triplet_margin_loss",
-                                  "multi_margin_loss",
-                                  "multilabel_margin_loss"};
-
 }  // namespace
 
 Recording::Recording(Recorder& recorder) : include_(capture_keys) {
@@ -135,9 +119,13 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
-  for (const char* loss : tessera::losses) {
-    library.impl(loss, torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
+  for (const tessera::AtenFacts& row : tessera::aten_facts()) {
+    if (!row.loss || row.caught_whole) continue;
+    if (!row.versions.include(tessera::compat::torch_version)) continue;
+    library.impl(std::string(row.name).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
   }
+  // The rows that are caught whole, with our forms of them.
   library.impl("kl_div", torch::CppFunction::makeFromBoxedFunction<&tessera::call_kl_div>());
   library.impl("div.Scalar", &tessera::divide);
   namespace forms = tessera::static_forms;

@@ -125,6 +125,8 @@ class Recorder {
                         torch::jit::Stack& stack);
   at::Tensor fresh_like(const at::Tensor& result, ValueId value);
   bool record_data_movement(const AtenCall& call, torch::jit::Stack& stack);
+  at::Tensor clone(const AtenCall& call, const at::Tensor& self);
+  void fill(const at::Tensor& self, const c10::Scalar& number);
   void answer(const AtenCall& call, torch::jit::Stack& stack);
   bool can_run_now(const AtenCall& call) const;
   void run_now(const c10::OperatorHandle& op, const AtenCall& call, torch::jit::Stack& stack);

@@ -139,7 +139,7 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   }
   if (ruled && !agree(call, *ruled, torch_types)) return false;
   // A gradient's operands may be what a row saved, in types of its own.
-  const bool gradient = call.schema().name().find("backward") != std::string::npos;
+  const bool gradient = is_gradient(call.schema().name());
   if (types_matter && !gradient && !row.traits.reads_random_state) {
     check_implemented(call, front_end_.forget_error);
   }
