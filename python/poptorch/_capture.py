@@ -38,10 +38,7 @@ def _refuse(name):
         # Another thread is at its own work.
         if poptorch_core.is_capturing() and not poptorch_core.has_value(self):
             function = _library_function(sys._getframe(1))
-            try:
-                poptorch_core.refuse_value(shown + (f" in {function}" if function else ""))
-            except poptorch_core.Error as error:  # as what operators refuse comes out of PyTorch
-                raise RuntimeError(error.message) from None
+            poptorch_core.refuse_value(shown + (f" in {function}" if function else ""))
         return _ORIGINAL[name](self, *args, **kwargs)
 
     method.__name__ = name

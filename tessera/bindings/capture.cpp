@@ -32,7 +32,8 @@ void bind_capture(py::module_& module) {
       "Whether a tensor's values are known while capturing: not those of the program.");
   module.def("made_in_forward",
              [](const at::Tensor& tensor) { return recorder().made_in_forward(tensor); });
-  module.def("refuse_value", [](const std::string& what) { recorder().refuse_value(what); });
+  module.def("refuse_value",
+             [](const std::string& what) { guard_errors([&] { recorder().refuse_value(what); }); });
   module.def("losses_in_python", [] {
     const auto losses = losses_in_python();
     return std::vector<std::string>(losses.begin(), losses.end());

@@ -11,6 +11,7 @@ namespace {
 
 struct ErrorClasses {
   py::object error, recoverable, unrecoverable;
+  py::object carrier;  // of an exception of ours through PyTorch
 };
 
 // Never destroyed: exceptions may be translated while the interpreter shuts down.
@@ -61,7 +62,60 @@ void raise(const Error& error) {
   }
 }
 
+constexpr const char* carried = "_carried";  // attribute of a carrier
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+std::exception_ptr carried_by(PyObject* value) {
+  if (!value || PyObject_IsInstance(value, classes().carrier.ptr()) != 1) return nullptr;
+  const py::capsule capsule = py::handle(value).attr(carried);
+  return *capsule.get_pointer<std::exception_ptr>();
+}
+
+// Python's own error that is set, which stays set where it carries nothing.
+std::exception_ptr taken_from_python() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  const std::exception_ptr found = carried_by(value);
+  PyErr_Restore(type, value, traceback);
+  if (found) PyErr_Clear();
+  return found;
+}
+
 }  // namespace
+
+void throw_as_python_error(const std::exception_ptr& error) {
+  const py::gil_scoped_acquire gil;
+  const py::object carrier = classes().carrier(text_of(error));
+  carrier.attr(carried) = py::capsule(new std::exception_ptr(error), [](void* pointer) {
+    delete static_cast<std::exception_ptr*>(pointer);
+  });
+  PyErr_SetObject(classes().carrier.ptr(), carrier.ptr());
+  python_error thrown;
+  thrown.persist();  // it may have to go to another thread
+  throw thrown;
+}
+
+std::exception_ptr carried_by_python_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const py::error_already_set& python) {
+    const py::gil_scoped_acquire gil;
+    return carried_by(python.value().ptr());
+  } catch (const python_error& python) {
+    const py::gil_scoped_acquire gil;
+    // Autograd's engine has handed it to Python already.
+    return python.value ? carried_by(python.value) : taken_from_python();
+  } catch (...) {
+    return nullptr;
+  }
+}
 
 void bind_errors(py::module_& module) {
   const py::module_ errors = py::module_::import("poptorch._errors");
@@ -70,7 +124,7 @@ void bind_errors(py::module_& module) {
     module.attr(name) = errors.attr(name);
   }
   classes() = {module.attr("Error"), module.attr("RecoverableError"),
-               module.attr("UnrecoverableError")};
+               module.attr("UnrecoverableError"), errors.attr("_ErrorInForward")};
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);

@@ -68,4 +68,8 @@ class CpuAllocator : public c10::Allocator {
 #endif
 };
 
+// Whether TorchScript's interpreter lets an exception pass as it is. Otherwise it throws another
+// one of a type of its own, with the place in the script added to the message.
+void let_exceptions_pass_torchscript(bool pass);
+
 }  // namespace tessera::compat

@@ -23,15 +23,19 @@ std::atomic<Recorder*> current{nullptr};
 
 void record_call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const NotRecorded quiet;
-  Recorder* recorder = current.load();
-  TESSERA_INVARIANT(recorder, "a call arrived although nothing is being captured");
-  try {
+  compat::let_exceptions_pass_torchscript(false);  // the last one, if any, has passed
+  guard_errors([&] {
+    Recorder* recorder = current.load();
+    TESSERA_INVARIANT(recorder, "a call arrived although nothing is being captured");
     recorder->record(op, *stack);
-  } catch (const Error& error) {
-    // On its way through PyTorch's Python front end it would lose its kind.
-    recorder->remember_refusal(error);
-    throw;
-  }
+  });
+}
+
+void mark_loss(const at::Tensor& loss) {
+  const NotRecorded quiet;
+  guard_errors([&] {
+    if (Recorder* recorder = current.load()) recorder->mark_loss(loss);
+  });
 }
 
 // A loss computes as always and marks its result.
@@ -40,8 +44,7 @@ void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
     op.callBoxed(stack);
   }
-  const NotRecorded quiet;
-  if (Recorder* recorder = current.load()) recorder->mark_loss(stack->back().toTensor());
+  mark_loss(stack->back().toTensor());
 }
 
 // In C++ the "batchmean" of PyTorch's kl_div is a sum, divided by the batch outside of the
@@ -57,9 +60,8 @@ void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
   const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
   at::Tensor quotient = at::div(self, other);
-  const NotRecorded quiet;
   Recorder* recorder = current.load();
-  if (recorder && recorder->makes_batch_mean(self, other)) recorder->mark_loss(quotient);
+  if (recorder && recorder->makes_batch_mean(self, other)) mark_loss(quotient);
   return quotient;
 }
 
@@ -70,17 +72,11 @@ template <typename Result, typename... Args, Result (*form)(Args...)>
 struct Instead<form> {
   static Result call(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
-    try {
-      return form(args...);
-    } catch (const Error& error) {
-      if (Recorder* recorder = current.load()) recorder->remember_refusal(error);
-      throw;
-    }
+    return guard_errors([&]() -> Result { return form(args...); });
   }
   static at::Tensor call_loss(Args... args) {
     at::Tensor loss = call(args...);
-    const NotRecorded quiet;
-    if (Recorder* recorder = current.load()) recorder->mark_loss(loss);
+    mark_loss(loss);
     return loss;
   }
 };
@@ -102,7 +98,18 @@ Recording::Recording(Recorder& recorder) : include_(capture_keys) {
   TESSERA_INVARIANT(!current.exchange(&recorder), "two captures at the same time");
 }
 
-Recording::~Recording() { current = nullptr; }
+Recording::~Recording() {
+  current = nullptr;
+  compat::let_exceptions_pass_torchscript(false);
+}
+
+void throw_through_pytorch(std::exception_ptr error) {
+  if (Recorder* recorder = current.load()) {
+    compat::let_exceptions_pass_torchscript(true);
+    recorder->front_end().throw_wrapped(error);
+  }
+  std::rethrow_exception(error);
+}
 
 Recorder* current_recorder() { return current.load(); }
 

@@ -9,6 +9,7 @@
 #include "tessera/ops/builder.h"
 #include "tessera/torch/aten_call.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
 
 namespace tessera {
 namespace {
@@ -124,10 +125,13 @@ struct Refuse : torch::autograd::Function<Refuse> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list&) {
-    fail(ErrorKind::user,
-         "gradients of gradients of {} cannot be computed; build it from single tensor operators "
-         "where they are needed",
-         context->saved_data["what"].toStringRef());
+    guard_errors([&] {
+      fail(ErrorKind::user,
+           "gradients of gradients of {} cannot be computed; build it from single tensor operators "
+           "where they are needed",
+           context->saved_data["what"].toStringRef());
+    });
+    return {};
   }
 };
 

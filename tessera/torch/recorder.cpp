@@ -217,7 +217,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   if (depends_on_values(call) && !can_run_now(call)) {
-    if (makes_tensor(call)) refuse(shape_refusal(call, provenance_.origin()));
+    if (makes_tensor(call)) throw shape_refusal(call, provenance_.origin());
     refuse_value(asked_by(call));
   }
   if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
@@ -351,13 +351,8 @@ void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack
   unsupported_.record(call, origin, results, fakes_, stack);
 }
 
-void Recorder::refuse(const Error& error) {
-  remember_refusal(error);
-  throw error;
-}
-
 void Recorder::refuse_value(const std::string& asked_by) {
-  refuse(value_refusal(asked_by, provenance_.origin()));
+  throw value_refusal(asked_by, provenance_.origin());
 }
 
 void Recorder::mark_loss(const at::Tensor& loss) {
