@@ -17,6 +17,7 @@
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/host_call.h"
 #include "tessera/torch/narrowing.h"
+#include "tessera/torch/pytorch_words.h"
 
 namespace tessera {
 namespace {
@@ -215,9 +216,8 @@ at::Tensor result_of_part(const Recorder& recorder, const at::Tensor& tensor) {
   try {
     throw;
   } catch (const std::exception& error) {
-    // PyTorch's words for a tensor without memory, from C++ code that went for its elements.
     check(
-        std::string_view(error.what()).find("data is not allocated yet") == std::string_view::npos,
+        !says_no_memory(error.what()),
         "forward looked at the value of a tensor (by data_ptr, an accessor or printing), which is "
         "only known when the program runs; use tensor operators instead");
     throw;
