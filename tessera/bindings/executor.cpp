@@ -7,10 +7,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "tessera/api/data_loader.h"
-#include "tessera/api/executor/result_tensor.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/bindings/bindings.h"
 #include "tessera/ir/text.h"
+#include "tessera/torch/result_tensor.h"
 
 namespace py = pybind11;
 
