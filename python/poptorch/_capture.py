@@ -77,9 +77,7 @@ _INHERITED = _PATCHES.keys() - vars(torch.Tensor).keys()
 
 
 # Losses that PyTorch puts together in Python: what they return is the loss, not a part of it.
-_LOSSES = {
-    name: getattr(torch.nn.functional, name) for name in poptorch_core.losses_in_python()
-}
+_LOSSES = {name: getattr(torch.nn.functional, name) for name in poptorch_core.losses_in_python()}
 
 
 _STATIC_LOSSES = {"gaussian_nll_loss": gaussian_nll_loss}
