@@ -329,7 +329,9 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
     const double rounding = type.dtype == DType::f32 ? least : 0;
     const double allowed = allowed_moves * furthest + always_allowed * std::fabs(right) + rounding;
     if (!differ(found, right, allowed)) continue;
-    if (may_spread && !(std::isfinite(found) && std::isfinite(right))) continue;
+    const int finite = int{std::isfinite(found)} + int{std::isfinite(right)};
+    // Of sums that overflow, the order decides whether they are infinite or no number at all.
+    if (sums_products && (finite == 0 || (finite == 1 && !finite_operands))) continue;
     // At a pole, or where it overflows, the smallest move changes everything.
     const auto jumps = [&](const std::vector<Bytes>& run) {
       return differ(number_at(run[result], type.dtype, i), right, allowed);
