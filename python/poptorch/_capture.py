@@ -38,10 +38,7 @@ def _refuse(name):
         # Another thread is at its own work.
         if poptorch_core.is_capturing() and not poptorch_core.has_value(self):
             function = _library_function(sys._getframe(1))
-            try:
-                poptorch_core.refuse_value(shown + (f" in {function}" if function else ""))
-            except poptorch_core.Error as error:  # as what operators refuse comes out of PyTorch
-                raise RuntimeError(error.message) from None
+            poptorch_core.refuse_value(shown + (f" in {function}" if function else ""))
         return _ORIGINAL[name](self, *args, **kwargs)
 
     method.__name__ = name
@@ -80,15 +77,7 @@ _INHERITED = _PATCHES.keys() - vars(torch.Tensor).keys()
 
 
 # Losses that PyTorch puts together in Python: what they return is the loss, not a part of it.
-_LOSSES = {
-    name: getattr(torch.nn.functional, name)
-    for name in (
-        "kl_div",
-        "gaussian_nll_loss",
-        "multilabel_soft_margin_loss",
-        "triplet_margin_with_distance_loss",
-    )
-}
+_LOSSES = {name: getattr(torch.nn.functional, name) for name in poptorch_core.losses_in_python()}
 
 
 _STATIC_LOSSES = {"gaussian_nll_loss": gaussian_nll_loss}

@@ -60,6 +60,15 @@ class RecoverableError(Error):
         return [action, *super()._lines_after_message()]
 
 
+class _ErrorInForward(RuntimeError):
+    """An error of the core on its way through forward, which becomes an Error where forward ends.
+
+    Forward may catch it, as it may catch what PyTorch raises.
+    """
+
+    _carried: object  # the core's own
+
+
 # Where users find them, and where a pickle looks.
 for _class in (Error, UnrecoverableError, RecoverableError):
     _class.__module__ = "poptorch.poptorch_core"

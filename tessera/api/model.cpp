@@ -1,9 +1,9 @@
 #include "tessera/api/model.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <mutex>
 #include <unordered_set>
+
+#include "tessera/torch/own_operators.h"
 
 namespace tessera {
 namespace {
@@ -37,10 +37,7 @@ std::vector<ModuleClass> detail::module_classes(const torch::nn::Module& module)
 }
 
 at::Tensor identity_loss(const at::Tensor& x, LossReduction reduction) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("poptorch::identity_loss", "")
-                             .typed<at::Tensor(const at::Tensor&, int64_t)>();
-  return op.call(x, static_cast<int64_t>(reduction));
+  return call_own("identity_loss", {x, static_cast<int64_t>(reduction)})[0];
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // The two ways things go wrong. An Error is the user's to fix: it says what was wanted, what came
 // and what to do. An InternalError is ours: a broken promise inside Tessera, with our file and
-// line. ErrorContext names what a scope is doing; an Error thrown inside it carries those names.
+// line. ErrorContext names what a scope is doing; an Error thrown inside it carries those names,
+// and the place in the user's program that the innermost scope with one works for.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,6 +10,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tessera/base/source_place.h"
 
 namespace tessera {
 
@@ -27,15 +30,18 @@ enum class ErrorKind {
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string message);
+  Error(ErrorKind kind, std::string message, SourcePlace place);
 
   ErrorKind kind() const { return kind_; }
   const std::string& message() const { return message_; }               // the bare sentence
   const std::vector<std::string>& context() const { return context_; }  // innermost first
+  const SourcePlace& place() const { return place_; }  // without a file where none is known
 
  private:
   ErrorKind kind_;
   std::string message_;
   std::vector<std::string> context_;
+  SourcePlace place_;
 };
 
 class InternalError : public std::logic_error {
@@ -43,14 +49,18 @@ class InternalError : public std::logic_error {
   InternalError(std::string_view message, const char* file, int line);
 };
 
-// Names what the enclosing scope is doing for every Error thrown inside it. For compile time, not
-// for loops that run kernels.
+// Names what the enclosing scope is doing, and where the user asked for it, for every Error thrown
+// inside it. For compile time, not for loops that run kernels.
 class ErrorContext {
  public:
   template <typename... Args>
   explicit ErrorContext(fmt::format_string<Args...> text, Args&&... args)
       : ErrorContext(std::string_view(fmt::format(text, std::forward<Args>(args)...))) {}
-  explicit ErrorContext(std::string_view text);
+  template <typename... Args>
+  ErrorContext(SourcePlace place, fmt::format_string<Args...> text, Args&&... args)
+      : ErrorContext(std::string_view(fmt::format(text, std::forward<Args>(args)...)),
+                     std::move(place)) {}
+  explicit ErrorContext(std::string_view text, SourcePlace place = {});
   ~ErrorContext();
   ErrorContext(const ErrorContext&) = delete;
   ErrorContext& operator=(const ErrorContext&) = delete;

@@ -38,6 +38,21 @@ TEST(Error, ScopesEndAndBelongToTheirThread) {
   EXPECT_EQ(Error(ErrorKind::user, "x").context().size(), 1U);
 }
 
+TEST(Error, CarriesThePlaceOfTheInnermostScopeThatHasOne) {
+  const ErrorContext outer({"model.py", 3, ""}, "forward");
+  const ErrorContext inner(SourcePlace{"model.py", 12, "encoder.conv1"}, "conv2d at {}", "here");
+  const ErrorContext innermost({"", 0, "elsewhere"}, "a scope whose file is not known");
+  const Error error(ErrorKind::user, "sizes differ");
+  EXPECT_EQ(error.place(), (SourcePlace{"model.py", 12, "encoder.conv1"}));
+  EXPECT_EQ(error.context()[1], "conv2d at here");
+  EXPECT_EQ(Error(ErrorKind::user, "x", {"own.py", 1, ""}).place().file, "own.py");
+}
+
+TEST(Error, HasNoPlaceOutsideOfScopes) {
+  { const ErrorContext gone({"model.py", 3, ""}, "a scope that has ended"); }
+  EXPECT_EQ(Error(ErrorKind::user, "x").place(), SourcePlace{});
+}
+
 TEST(Error, CheckIsSilentWhereAllIsWell) {
   EXPECT_NO_THROW(check(true, "never said"));
   EXPECT_NO_THROW(check(true, ErrorKind::type, "never said"));

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ void bind_inspection(pybind11::class_<Executor>& executor);
 void bind_batches(pybind11::module_& module);
 void bind_capture(pybind11::module_& module);
 void bind_process(pybind11::module_& module);
+
+// Throws an exception of ours as a Python one that forward may catch as a RuntimeError, and PyTorch
+// hands on as it is; and what such a one stands for, null for any other exception. Both take the
+// GIL.
+[[noreturn]] void throw_as_python_error(const std::exception_ptr& error);
+std::exception_ptr carried_by_python_error(const std::exception_ptr& error);
 
 // Where the user's Python code is: the innermost frame outside of torch and of our packages, and
 // the module whose forward runs. Files whose path holds one of `excludes` are not the user's

@@ -1,10 +1,12 @@
 // What Python asks and says while a model is captured.
 #include "tessera/torch/capture.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "tessera/base/error.h"
 #include "tessera/bindings/bindings.h"
+#include "tessera/torch/aten_facts.h"
 #include "tessera/torch/dispatch.h"
 
 namespace py = pybind11;
@@ -30,7 +32,12 @@ void bind_capture(py::module_& module) {
       "Whether a tensor's values are known while capturing: not those of the program.");
   module.def("made_in_forward",
              [](const at::Tensor& tensor) { return recorder().made_in_forward(tensor); });
-  module.def("refuse_value", [](const std::string& what) { recorder().refuse_value(what); });
+  module.def("refuse_value",
+             [](const std::string& what) { guard_errors([&] { recorder().refuse_value(what); }); });
+  module.def("losses_in_python", [] {
+    const auto losses = losses_in_python();
+    return std::vector<std::string>(losses.begin(), losses.end());
+  });
   module.def("value_number",
              [](const at::Tensor& tensor) { return recorder().value_number(tensor); });
 }

@@ -11,6 +11,7 @@ namespace {
 
 struct ErrorClasses {
   py::object error, recoverable, unrecoverable;
+  py::object carrier;  // of an exception of ours through PyTorch
 };
 
 // Never destroyed: exceptions may be translated while the interpreter shuts down.
@@ -25,45 +26,19 @@ const py::object& class_of(ErrorKind kind) {
   return classes().error;
 }
 
-// Whether a text is file:line.
-bool is_place(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  return colon != std::string_view::npos && colon > 0 && colon + 1 < text.size() &&
-         text.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
-}
-
-// What a scope says of its place: "conv2d at train.py:12", "running conv of conv1 [train.py:12]".
-std::string_view place_in(std::string_view scope) {
-  const bool bracketed = scope.ends_with(']');
-  const std::string_view mark = bracketed ? "[" : " at ";
-  const size_t start = scope.rfind(mark);
-  if (start == std::string_view::npos) return {};
-  if (bracketed) scope.remove_suffix(1);
-  return scope.substr(start + mark.size());
-}
-
-// The line to look at first: that of forward, where the message or what was being done name one,
-// or else the one that called us.
-std::string source_of(std::string_view message, const std::vector<std::string>& context) {
-  const size_t end = message.find(": ");
-  if (end != std::string_view::npos && is_place(message.substr(0, end))) {
-    return std::string(message.substr(0, end));
-  }
-  for (const std::string_view scope : context) {
-    if (is_place(place_in(scope))) return std::string(place_in(scope));
-  }
-  return python_call_site();
+// The line to look at first: that of forward, or else the one that called us.
+std::string source_of(const SourcePlace& place) {
+  return place.file.empty() ? python_call_site() : fmt::format("{}:{}", place.file, place.line);
 }
 
 // One of poptorch's own exceptions.
 void raise(const py::object& type, const std::string& message, const char* kind,
-           const std::vector<std::string>& context) {
-  const std::string source = source_of(message, context);
+           const std::vector<std::string>& context, const SourcePlace& place) {
   std::string location = context.empty() ? "[0] called at " + python_call_site() : "";
   for (size_t i = 0; i < context.size(); ++i) {
     location += fmt::format("{}[{}] {}", i > 0 ? "\n" : "", i, context[i]);
   }
-  const py::object exception = type(shortened_error(message), kind, location, source);
+  const py::object exception = type(shortened_error(message), kind, location, source_of(place));
   PyErr_SetObject(type.ptr(), exception.ptr());
 }
 
@@ -82,11 +57,65 @@ void raise(const Error& error) {
     case ErrorKind::user:
     case ErrorKind::recoverable:
     case ErrorKind::unrecoverable:
-      return raise(class_of(error.kind()), error.message(), "poptorch_cpp_error", error.context());
+      return raise(class_of(error.kind()), error.message(), "poptorch_cpp_error", error.context(),
+                   error.place());
   }
 }
 
+constexpr const char* carried = "_carried";  // attribute of a carrier
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+std::exception_ptr carried_by(PyObject* value) {
+  if (!value || PyObject_IsInstance(value, classes().carrier.ptr()) != 1) return nullptr;
+  const py::capsule capsule = py::handle(value).attr(carried);
+  return *capsule.get_pointer<std::exception_ptr>();
+}
+
+// Python's own error that is set, which stays set where it carries nothing.
+std::exception_ptr taken_from_python() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  const std::exception_ptr found = carried_by(value);
+  PyErr_Restore(type, value, traceback);
+  if (found) PyErr_Clear();
+  return found;
+}
+
 }  // namespace
+
+void throw_as_python_error(const std::exception_ptr& error) {
+  const py::gil_scoped_acquire gil;
+  const py::object carrier = classes().carrier(text_of(error));
+  carrier.attr(carried) = py::capsule(new std::exception_ptr(error), [](void* pointer) {
+    delete static_cast<std::exception_ptr*>(pointer);
+  });
+  PyErr_SetObject(classes().carrier.ptr(), carrier.ptr());
+  python_error thrown;
+  thrown.persist();  // it may have to go to another thread
+  throw thrown;
+}
+
+std::exception_ptr carried_by_python_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const py::error_already_set& python) {
+    const py::gil_scoped_acquire gil;
+    return carried_by(python.value().ptr());
+  } catch (const python_error& python) {
+    const py::gil_scoped_acquire gil;
+    // Autograd's engine has handed it to Python already.
+    return python.value ? carried_by(python.value) : taken_from_python();
+  } catch (...) {
+    return nullptr;
+  }
+}
 
 void bind_errors(py::module_& module) {
   const py::module_ errors = py::module_::import("poptorch._errors");
@@ -95,14 +124,14 @@ void bind_errors(py::module_& module) {
     module.attr(name) = errors.attr(name);
   }
   classes() = {module.attr("Error"), module.attr("RecoverableError"),
-               module.attr("UnrecoverableError")};
+               module.attr("UnrecoverableError"), errors.attr("_ErrorInForward")};
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
       raise(error);
     } catch (const InternalError& error) {
-      raise(classes().error, error.what(), "popart_internal_exception", {});
+      raise(classes().error, error.what(), "popart_internal_exception", {}, {});
     } catch (python_error& error) {
       error.restore();  // the user's own, from a hook that autograd called
     }

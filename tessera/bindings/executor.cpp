@@ -7,10 +7,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "tessera/api/data_loader.h"
-#include "tessera/api/executor/result_tensor.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/bindings/bindings.h"
 #include "tessera/ir/text.h"
+#include "tessera/torch/result_tensor.h"
 
 namespace py = pybind11;
 
@@ -68,7 +68,9 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
                             [excludes = options.source_location_excludes()] {
                               return python_origin(excludes);
                             },
-                        .forget_error = &forget_python_error},
+                        .forget_error = &forget_python_error,
+                        .throw_wrapped = &throw_as_python_error,
+                        .unwrapped = &carried_by_python_error},
           .poll = &raise_pending_signal};
 }
 

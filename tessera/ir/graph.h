@@ -15,6 +15,7 @@
 
 #include "tessera/base/ids.h"
 #include "tessera/base/shape.h"
+#include "tessera/base/source_place.h"
 #include "tessera/ir/attributes.h"
 
 namespace tessera {
@@ -32,6 +33,10 @@ struct Origin {
 
   bool operator==(const Origin&) const = default;
 };
+
+inline SourcePlace source_place(const Origin& origin) {
+  return {origin.file, origin.line, origin.module};
+}
 
 struct Node {
   std::string op;

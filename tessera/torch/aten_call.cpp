@@ -145,6 +145,7 @@ AtenCall::AtenCall(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   const bool aten = name.name.starts_with("aten::");
   overload_ = aten ? name.name.substr(6) : name.name;
   if (!name.overload_name.empty()) overload_ += "." + name.overload_name;
+  facts_ = &facts_of(overload_);
 }
 
 const c10::IValue* AtenCall::find(std::string_view name) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/ops/registry.h"
+#include "tessera/torch/aten_facts.h"
 
 namespace tessera {
 
@@ -20,6 +21,7 @@ class AtenCall {
   const c10::OperatorHandle& op() const { return op_; }
   const c10::FunctionSchema& schema() const { return op_.schema(); }
   const std::string& overload() const { return overload_; }  // "add_.Tensor", "relu"
+  const AtenFacts& facts() const { return *facts_; }
   size_t count() const { return schema().arguments().size(); }
   const c10::IValue& argument(size_t i) const { return arguments_[i]; }
   const c10::IValue* find(std::string_view name) const;  // null where there is none of that name
@@ -35,6 +37,7 @@ class AtenCall {
  private:
   c10::OperatorHandle op_;
   std::string overload_;
+  const AtenFacts* facts_;
   at::ArrayRef<c10::IValue> arguments_;
 };
 

@@ -17,6 +17,7 @@
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/host_call.h"
 #include "tessera/torch/narrowing.h"
+#include "tessera/torch/pytorch_words.h"
 
 namespace tessera {
 namespace {
@@ -207,6 +208,22 @@ at::Tensor result_of_part(const Recorder& recorder, const at::Tensor& tensor) {
       .to(scalar_type_of(narrowed(dtype_of(result.scalar_type()))));
 }
 
+// The exception that is being handled: ours if it stands for one of ours, or else the user's own.
+[[noreturn]] void rethrow_from_forward(const FrontEnd& front_end) {
+  if (const auto ours = front_end.unwrapped(std::current_exception())) {
+    std::rethrow_exception(ours);
+  }
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    check(
+        !says_no_memory(error.what()),
+        "forward looked at the value of a tensor (by data_ptr, an accessor or printing), which is "
+        "only known when the program runs; use tensor operators instead");
+    throw;
+  }
+}
+
 FrontEnd front_end_of(const CaptureRequest& request) {
   if (request.front_end.locate) return request.front_end;
   return {.locate = CppLocator(request.modules), .guesses_modules = true};
@@ -238,21 +255,9 @@ Capture capture(const CaptureRequest& request) {
     outputs = request.forward(inputs);
     recorder.check_supported();
     if (request.training) result.loss = run_backward(recorder);
-  } catch (const std::exception& error) {
-    recorder.seal();
-    const std::string_view what = error.what();
-    // Ours, in PyTorch's or Python's clothes; anything else is the user's own.
-    const auto& refusal = recorder.refusal();
-    if (refusal && what.find(refusal->message()) != std::string_view::npos) throw *refusal;
-    // PyTorch's words for a tensor without memory, from C++ code that went for its elements.
-    check(
-        what.find("data is not allocated yet") == std::string_view::npos,
-        "forward looked at the value of a tensor (by data_ptr, an accessor or printing), which is "
-        "only known when the program runs; use tensor operators instead");
-    throw;
   } catch (...) {
     recorder.seal();
-    throw;
+    rethrow_from_forward(recorder.front_end());
   }
   result.outputs = add_outputs(recorder, outputs);
   result.changed_inputs = add_changed_inputs(recorder, inputs);

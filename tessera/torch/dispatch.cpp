@@ -6,6 +6,8 @@
 #include <atomic>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/aten_facts.h"
+#include "tessera/torch/compat.h"
 #include "tessera/torch/ctc.h"
 #include "tessera/torch/recurrent.h"
 #include "tessera/torch/static_forms.h"
@@ -13,7 +15,7 @@
 namespace tessera {
 namespace {
 
-const c10::DispatchKeySet capture_keys({c10::DispatchKey::Fake, c10::DispatchKey::DeferredInit});
+const c10::DispatchKeySet capture_keys({compat::below_autograd, compat::above_autograd});
 
 // Not thread_local: deeply nested backward passes hop to autograd's own threads, which carry the
 // thread-local dispatch keys over but not our variables.
@@ -21,25 +23,28 @@ std::atomic<Recorder*> current{nullptr};
 
 void record_call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const NotRecorded quiet;
-  Recorder* recorder = current.load();
-  TESSERA_INVARIANT(recorder, "a call arrived although nothing is being captured");
-  try {
+  compat::let_exceptions_pass_torchscript(false);  // the last one, if any, has passed
+  guard_errors([&] {
+    Recorder* recorder = current.load();
+    TESSERA_INVARIANT(recorder, "a call arrived although nothing is being captured");
     recorder->record(op, *stack);
-  } catch (const Error& error) {
-    // On its way through PyTorch's Python front end it would lose its kind.
-    recorder->remember_refusal(error);
-    throw;
-  }
+  });
+}
+
+void mark_loss(const at::Tensor& loss) {
+  const NotRecorded quiet;
+  guard_errors([&] {
+    if (Recorder* recorder = current.load()) recorder->mark_loss(loss);
+  });
 }
 
 // A loss computes as always and marks its result.
 void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   {
-    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+    const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
     op.callBoxed(stack);
   }
-  const NotRecorded quiet;
-  if (Recorder* recorder = current.load()) recorder->mark_loss(stack->back().toTensor());
+  mark_loss(stack->back().toTensor());
 }
 
 // In C++ the "batchmean" of PyTorch's kl_div is a sum, divided by the batch outside of the
@@ -53,11 +58,10 @@ void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
-  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
+  const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
   at::Tensor quotient = at::div(self, other);
-  const NotRecorded quiet;
   Recorder* recorder = current.load();
-  if (recorder && recorder->makes_batch_mean(self, other)) recorder->mark_loss(quotient);
+  if (recorder && recorder->makes_batch_mean(self, other)) mark_loss(quotient);
   return quotient;
 }
 
@@ -67,18 +71,12 @@ struct Instead;
 template <typename Result, typename... Args, Result (*form)(Args...)>
 struct Instead<form> {
   static Result call(Args... args) {
-    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::DeferredInit);
-    try {
-      return form(args...);
-    } catch (const Error& error) {
-      if (Recorder* recorder = current.load()) recorder->remember_refusal(error);
-      throw;
-    }
+    const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
+    return guard_errors([&]() -> Result { return form(args...); });
   }
   static at::Tensor call_loss(Args... args) {
     at::Tensor loss = call(args...);
-    const NotRecorded quiet;
-    if (Recorder* recorder = current.load()) recorder->mark_loss(loss);
+    mark_loss(loss);
     return loss;
   }
 };
@@ -94,31 +92,24 @@ at::Tensor identity_loss(const at::Tensor& x, int64_t reduction) {
   }
 }
 
-// Spelled out: what PyTorch calls a loss is no property of its schema.
-constexpr const char* losses[] = {"l1_loss",
-                                  "mse_loss",
-                                  "nll_loss",
-                                  "nll_loss_nd",
-                                  "nll_loss2d",
-                                  "binary_cross_entropy",
-                                  "poisson_nll_loss",
-                                  "hinge_embedding_loss",
-                                  "smooth_l1_loss",
-                                  "huber_loss",
-                                  "soft_margin_loss",
-                                  "cosine_embedding_loss",
-                                  "margin_ranking_loss",
-                                  "triplet_margin_loss",
-                                  "multi_margin_loss",
-                                  "multilabel_margin_loss"};
-
 }  // namespace
 
 Recording::Recording(Recorder& recorder) : include_(capture_keys) {
   TESSERA_INVARIANT(!current.exchange(&recorder), "two captures at the same time");
 }
 
-Recording::~Recording() { current = nullptr; }
+Recording::~Recording() {
+  current = nullptr;
+  compat::let_exceptions_pass_torchscript(false);
+}
+
+void throw_through_pytorch(std::exception_ptr error) {
+  if (Recorder* recorder = current.load()) {
+    compat::let_exceptions_pass_torchscript(true);
+    recorder->front_end().throw_wrapped(error);
+  }
+  std::rethrow_exception(error);
+}
 
 Recorder* current_recorder() { return current.load(); }
 
@@ -135,9 +126,13 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
-  for (const char* loss : tessera::losses) {
-    library.impl(loss, torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
+  for (const tessera::AtenFacts& row : tessera::aten_facts()) {
+    if (!row.loss || row.caught_whole) continue;
+    if (!row.versions.include(tessera::compat::torch_version)) continue;
+    library.impl(std::string(row.name).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
   }
+  // The rows that are caught whole, with our forms of them.
   library.impl("kl_div", torch::CppFunction::makeFromBoxedFunction<&tessera::call_kl_div>());
   library.impl("div.Scalar", &tessera::divide);
   namespace forms = tessera::static_forms;

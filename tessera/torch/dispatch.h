@@ -7,6 +7,10 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <exception>
+#include <type_traits>
+
+#include "tessera/base/error.h"
 #include "tessera/torch/recorder.h"
 
 namespace tessera {
@@ -32,6 +36,22 @@ class NotRecorded {
  private:
   c10::impl::ExcludeDispatchKeyGuard exclude_;
 };
+
+// For an exception of ours that is about to leave for PyTorch and the model's code, which turn what
+// they do not know into exceptions of their own: throws it so that capture() knows it again.
+[[noreturn]] void throw_through_pytorch(std::exception_ptr error);
+
+// What `work` returns; what it throws of ours is thrown through PyTorch.
+template <typename Work>
+std::invoke_result_t<Work> guard_errors(const Work& work) {
+  try {
+    return work();
+  } catch (const Error&) {
+    throw_through_pytorch(std::current_exception());
+  } catch (const InternalError&) {
+    throw_through_pytorch(std::current_exception());
+  }
+}
 
 // The recorder at work; null where nothing is recorded.
 Recorder* current_recorder();

@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/host_call.h"
+#include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/fake_storage.h"
 #include "tessera/torch/host_arguments.h"
@@ -79,8 +80,9 @@ bool is_generator(const c10::Argument& argument) {
   return argument.type()->str().find("Generator") != std::string::npos;
 }
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite();
+bool is_written(const AtenFacts& facts, const c10::Argument& argument) {
+  return (argument.alias_info() && argument.alias_info()->isWrite()) ||
+         writes_in_secret(facts, argument.name());
 }
 
 void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
@@ -94,11 +96,13 @@ void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) 
 // A node's call, taken apart once.
 struct ParsedCall {
   c10::OperatorHandle op;
+  const AtenFacts& facts;
   std::vector<HostArgument> arguments;
   std::vector<std::optional<TensorType>> results;
 
   explicit ParsedCall(const Attrs& attrs)
       : op(find(attrs.text("overload"))),
+        facts(facts_of(attrs.text("overload"))),
         arguments(parse_host_arguments(attrs.text("arguments"), op.schema())),
         results(parse_host_results(attrs.text("results"))) {
     // A graph from a file may leave out anything; kernels do not look.
@@ -161,9 +165,9 @@ c10::IValue argument_value(const KernelCall& call, const HostArgument& argument,
       return list;
     }
     case HostArgument::Kind::optional_tensors: {
-      c10::List<c10::optional<at::Tensor>> list;
+      c10::List<compat::optional<at::Tensor>> list;
       for (const auto& operand : argument.tensors) {
-        list.push_back(operand ? c10::optional<at::Tensor>(tensor(operand)) : c10::nullopt);
+        list.push_back(operand ? compat::optional<at::Tensor>(tensor(operand)) : compat::nullopt);
       }
       return list;
     }
@@ -206,8 +210,9 @@ void call_pytorch(const KernelCall& call, const ParsedCall& host) {
       stack.push_back(at::make_generator<at::CPUGeneratorImpl>(*seed));
       continue;
     }
-    stack.push_back(argument_value(call, host.arguments[i], is_written(argument)));
-    if (is_written(argument)) append_tensors(stack.back(), tensors);
+    const bool written = is_written(host.facts, argument);
+    stack.push_back(argument_value(call, host.arguments[i], written));
+    if (written) append_tensors(stack.back(), tensors);
   }
   std::unique_ptr<SeededDefaultGenerator> seeded;
   if (seed && !takes_generator) seeded = std::make_unique<SeededDefaultGenerator>(*seed);
@@ -255,9 +260,9 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
       for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replaced(tensor));
       stack.push_back(list);
     } else if (value.isOptionalTensorList()) {
-      c10::List<c10::optional<at::Tensor>> list;
-      for (const c10::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        list.push_back(tensor ? c10::optional<at::Tensor>(replaced(*tensor)) : c10::nullopt);
+      c10::List<compat::optional<at::Tensor>> list;
+      for (const compat::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+        list.push_back(tensor ? compat::optional<at::Tensor>(replaced(*tensor)) : compat::nullopt);
       }
       stack.push_back(list);
     } else if (value.isGenerator()) {
@@ -296,7 +301,11 @@ void use_pytorch_for_host_calls() { set_host_call_runner(&run_host_call); }
 
 std::vector<at::Tensor> written_tensors(const AtenCall& call) {
   std::vector<at::Tensor> tensors;
-  for (const size_t i : call.written_arguments()) append_tensors(call.argument(i), tensors);
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (is_written(call.facts(), call.schema().arguments()[i])) {
+      append_tensors(call.argument(i), tensors);
+    }
+  }
   return tensors;
 }
 

@@ -16,7 +16,7 @@ namespace tessera {
 // From now on programs of this process may have such nodes.
 void use_pytorch_for_host_calls();
 
-// Tensors among the arguments that the schema marks as written, lists included.
+// Tensors among the arguments that the call writes to, lists included.
 std::vector<at::Tensor> written_tensors(const AtenCall& call);
 
 // The argument whose (new) value is returned as that result; nothing where the result is fresh.

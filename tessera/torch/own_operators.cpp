@@ -8,7 +8,9 @@
 #include "tessera/base/thread_pool.h"
 #include "tessera/ops/builder.h"
 #include "tessera/torch/aten_call.h"
+#include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
 
 namespace tessera {
 namespace {
@@ -99,7 +101,7 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // Values pass, and so do gradients.
 struct Require : torch::autograd::Function<Require> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& self,
-                            c10::optional<double> low, c10::optional<double> high,
+                            compat::optional<double> low, compat::optional<double> high,
                             const std::string& too_low, const std::string& too_high) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return call_own("require", {self, low, high, too_low, too_high})[0];
@@ -110,9 +112,9 @@ struct Require : torch::autograd::Function<Require> {
   }
 };
 
-at::Tensor differentiable_require(const at::Tensor& self, c10::optional<double> low,
-                                  c10::optional<double> high, c10::string_view too_low,
-                                  c10::string_view too_high) {
+at::Tensor differentiable_require(const at::Tensor& self, compat::optional<double> low,
+                                  compat::optional<double> high, compat::string_view too_low,
+                                  compat::string_view too_high) {
   return Require::apply(self, low, high, std::string(too_low), std::string(too_high));
 }
 
@@ -124,10 +126,13 @@ struct Refuse : torch::autograd::Function<Refuse> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list&) {
-    fail(ErrorKind::user,
-         "gradients of gradients of {} cannot be computed; build it from single tensor operators "
-         "where they are needed",
-         context->saved_data["what"].toStringRef());
+    guard_errors([&] {
+      fail(ErrorKind::user,
+           "gradients of gradients of {} cannot be computed; build it from single tensor operators "
+           "where they are needed",
+           context->saved_data["what"].toStringRef());
+    });
+    return {};
   }
 };
 

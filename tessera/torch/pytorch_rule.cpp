@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/host_call.h"
+#include "tessera/torch/pytorch_words.h"
 
 namespace tessera {
 
@@ -25,11 +26,7 @@ void check_implemented(const AtenCall& call, const std::function<void()>& forget
     forget_error();
     const std::string_view what = error.what_without_backtrace();
     // Other words may be about the values, which were made up.
-    for (const char* types : {"not implemented for", "Found dtype", "without overflow",
-                              "expected scalar type", "Expected a long tensor", "can't be cast",
-                              "same scalar type", "same dtype", "dtype is wrong", "dtype of out"}) {
-      check(what.find(types) == std::string_view::npos, "{}", what);
-    }
+    check(!says_wrong_types(what), "{}", what);
   } catch (const std::exception&) {
     forget_error();
   }

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
+#include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/example_values.h"
 #include "tessera/torch/host_call.h"
@@ -17,20 +17,8 @@
 namespace tessera {
 namespace {
 
-using Names = std::unordered_set<std::string_view>;
-
-// Alias their argument although their schemas do not say so.
-const Names undeclared_views = {"_unsafe_view", "unsafe_split.Tensor", "unsafe_split_with_sizes",
-                                "lift"};
-
-// Use only the sizes of their tensor argument; the values they make are known now.
-const Names constants_like = {"empty_like", "new_empty", "new_empty_strided",
-                              "zeros_like", "ones_like", "full_like",
-                              "new_zeros",  "new_ones",  "new_full"};
-
 bool is_view(const c10::OperatorHandle& op, const AtenCall& call) {
-  if (op.hasTag(at::Tag::inplace_view) || undeclared_views.contains(call.overload())) return true;
-  if (call.overload() == "detach_") return true;
+  if (op.hasTag(at::Tag::inplace_view) || call.facts().aliases) return true;
   for (const auto& result : op.schema().returns()) {
     const auto* alias = result.alias_info();
     if (alias && !alias->isWrite()) return true;
@@ -229,7 +217,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   if (depends_on_values(call) && !can_run_now(call)) {
-    if (makes_tensor(call)) refuse(shape_refusal(call, provenance_.origin()));
+    if (makes_tensor(call)) throw shape_refusal(call, provenance_.origin());
     refuse_value(asked_by(call));
   }
   if (call.schema().name().starts_with("profiler::") || is_view(op, call)) {
@@ -237,7 +225,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   const bool runs_now = !random && can_run_now(call);
-  if (runs_now && !constants_like.contains(call.overload())) note_switches(call.tensors());
+  if (runs_now && !call.facts().reads_sizes_only) note_switches(call.tensors());
   if (!makes_tensor(call)) {
     answer(call, stack);
     return;
@@ -274,7 +262,7 @@ void Recorder::answer(const AtenCall& call, torch::jit::Stack& stack) {
 // something reads it. What was there before forward is never written to.
 bool Recorder::can_run_now(const AtenCall& call) const {
   constexpr int64_t most_elements = 1 << 16;  // more is left to the program
-  if (constants_like.contains(call.overload())) return true;
+  if (call.facts().reads_sizes_only) return true;
   for (const at::Tensor& tensor : call.tensors()) {
     if (!is_constant(tensor) || tensor.numel() > most_elements) return false;
   }
@@ -290,16 +278,14 @@ bool Recorder::can_run_now(const AtenCall& call) const {
 
 void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
                        torch::jit::Stack& stack) {
-  const bool unset =
-      call.overload().starts_with("empty") || call.overload().starts_with("new_empty");
   const size_t results = call.schema().returns().size();
   run_on(c10::DispatchKey::CPU, op, stack);
   for (c10::IValue& result : torch::jit::last(stack, results).vec()) {
     if (!result.isTensor() || !result.toTensor().defined()) continue;
     const at::Tensor made = result.toTensor();
     if (!made.has_storage()) continue;
-    if (unset && made.numel() > 0) {
-      std::memset(made.storage().data(), 0, made.storage().nbytes());
+    if (call.facts().leaves_unset && made.numel() > 0) {
+      std::memset(compat::writable_data(made.storage()), 0, made.storage().nbytes());
     }
     made_in_forward_.emplace(made.storage().unsafeGetStorageImpl(), made.storage());
   }
@@ -314,49 +300,43 @@ void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
 
 // Copies between tensors are bookkeeping: the destination holds the source's value.
 bool Recorder::record_data_movement(const AtenCall& call, torch::jit::Stack& stack) {
-  const std::string& name = call.overload();
-  const auto finish = [&](const at::Tensor& result) {
-    torch::jit::drop(stack, call.count());
-    torch::jit::push(stack, result);
-    return true;
-  };
-  const auto memory_format = [&]() -> std::optional<at::MemoryFormat> {
-    const c10::IValue* format = call.find("memory_format");
-    if (!format || format->isNone()) return std::nullopt;
-    return format->toMemoryFormat();
-  };
-  const ErrorContext where("{} at {}", name, place(builder_.origin()));
-  if (name == "clone" || name == "_to_copy") {
-    const at::Tensor self = call.tensor("self");
-    const c10::IValue* dtype = call.find("dtype");
-    const auto type = dtype && !dtype->isNone() ? dtype->toScalarType() : self.scalar_type();
-    const ValueId value = builder_.cast(read(self), graph_dtype(dtype_of(type)));
-    return finish(fresh(copy_geometry(self, memory_format()), type, value));
+  const Movement movement = call.facts().movement;
+  if (movement == Movement::none) return false;
+  const ErrorContext where(source_place(builder_.origin()), "{} at {}", call.overload(),
+                           place(builder_.origin()));
+  const at::Tensor self = call.tensor("self");
+  at::Tensor result = self;
+  if (movement == Movement::clone) {
+    result = clone(call, self);
+  } else if (movement == Movement::copy_into) {
+    write(self, read(call.tensor(call.find("src") ? "src" : "value")));
+  } else {
+    const c10::IValue* value = call.find("value");
+    fill(self, value ? value->toScalar() : c10::Scalar(0));
   }
-  if (name == "copy_") {
-    const at::Tensor self = call.tensor("self");
-    write(self, read(call.tensor("src")));
-    return finish(self);
+  torch::jit::drop(stack, call.count());
+  torch::jit::push(stack, result);
+  return true;
+}
+
+at::Tensor Recorder::clone(const AtenCall& call, const at::Tensor& self) {
+  const c10::IValue* dtype = call.find("dtype");
+  const auto type = dtype && !dtype->isNone() ? dtype->toScalarType() : self.scalar_type();
+  const c10::IValue* format = call.find("memory_format");
+  const auto memory_format =
+      format && !format->isNone() ? std::optional(format->toMemoryFormat()) : std::nullopt;
+  const ValueId value = builder_.cast(read(self), graph_dtype(dtype_of(type)));
+  return fresh(copy_geometry(self, memory_format), type, value);
+}
+
+void Recorder::fill(const at::Tensor& self, const c10::Scalar& number) {
+  if (number.isIntegral(true) && c10::isIntegralType(self.scalar_type(), true)) {
+    check_fits(number.toLong(), "the scalar argument");
   }
-  if (name == "zero_" || name == "fill_.Scalar") {
-    const at::Tensor self = call.tensor("self");
-    const c10::Scalar number = name == "zero_" ? c10::Scalar(0) : call.find("value")->toScalar();
-    if (number.isIntegral(true) && c10::isIntegralType(self.scalar_type(), true)) {
-      check_fits(number.toLong(), "the scalar argument");
-    }
-    const double value = number.toDouble();
-    write(self, builder_.add("fill", {},
-                             {{"shape", shape_of(self)},
-                              {"value", value},
-                              {"dtype", narrowed(dtype_of(self.scalar_type()))}}));
-    return finish(self);
-  }
-  if (name == "fill_.Tensor") {
-    const at::Tensor self = call.tensor("self");
-    write(self, read(call.tensor("value")));
-    return finish(self);
-  }
-  return false;
+  write(self, builder_.add("fill", {},
+                           {{"shape", shape_of(self)},
+                            {"value", number.toDouble()},
+                            {"dtype", narrowed(dtype_of(self.scalar_type()))}}));
 }
 
 void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack) {
@@ -371,13 +351,8 @@ void Recorder::record_unsupported(const AtenCall& call, torch::jit::Stack& stack
   unsupported_.record(call, origin, results, fakes_, stack);
 }
 
-void Recorder::refuse(const Error& error) {
-  remember_refusal(error);
-  throw error;
-}
-
 void Recorder::refuse_value(const std::string& asked_by) {
-  refuse(value_refusal(asked_by, provenance_.origin()));
+  throw value_refusal(asked_by, provenance_.origin());
 }
 
 void Recorder::mark_loss(const at::Tensor& loss) {

@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -37,6 +39,13 @@ struct FrontEnd {
   bool guesses_modules = false;    // the weights that an operator uses know better
   // A shape rule of PyTorch failed, which is no error here; one in Python leaves its error set.
   std::function<void()> forget_error = [] {};
+  // Throws, in the place of an exception of ours that is to pass through PyTorch and the model's
+  // code, one that arrives unchanged; by itself it does. And the exception that such a one stands
+  // for; null for any other.
+  std::function<void(std::exception_ptr)> throw_wrapped = &std::rethrow_exception;
+  std::function<std::exception_ptr(std::exception_ptr)> unwrapped = [](std::exception_ptr) {
+    return std::exception_ptr();
+  };
 };
 
 class Recorder {
@@ -111,20 +120,19 @@ class Recorder {
   Graph& graph() { return graph_; }
   const std::vector<BoundState>& bound_states() const { return bound_states_; }
 
-  // The newest refusal. PyTorch's Python front end turns exceptions into its own; this is ours.
-  void remember_refusal(const Error& error) { refusal_ = error; }
-  const std::optional<Error>& refusal() const { return refusal_; }
+  const FrontEnd& front_end() const { return front_end_; }
 
   void seal() { fakes_.seal(); }
 
  private:
-  [[noreturn]] void refuse(const Error& error);
   void resize_out(const at::Tensor& out, const Shape& shape) const;
   bool record_row(const AtenCall& call, const MatchedCall& matched, torch::jit::Stack& stack);
   void record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                         torch::jit::Stack& stack);
   at::Tensor fresh_like(const at::Tensor& result, ValueId value);
   bool record_data_movement(const AtenCall& call, torch::jit::Stack& stack);
+  at::Tensor clone(const AtenCall& call, const at::Tensor& self);
+  void fill(const at::Tensor& self, const c10::Scalar& number);
   void answer(const AtenCall& call, torch::jit::Stack& stack);
   bool can_run_now(const AtenCall& call) const;
   void run_now(const c10::OperatorHandle& op, const AtenCall& call, torch::jit::Stack& stack);
@@ -162,7 +170,6 @@ class Recorder {
   std::vector<at::Tensor> examples_;  // of the inputs
   std::vector<ValueId> kept_;
   std::vector<Loss> losses_;
-  std::optional<Error> refusal_;
 };
 
 }  // namespace tessera

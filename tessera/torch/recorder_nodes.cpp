@@ -107,7 +107,8 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                           torch::jit::Stack& stack) {
   const OpDef& row = *matched.op;
   place_by_weights(matched);
-  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
+  const ErrorContext where(source_place(builder_.origin()), "{} at {}", call.overload(),
+                           place(builder_.origin()));
 
   const auto promoted = promoted_type(row, matched);
   std::vector<ValueId> operands;
@@ -138,7 +139,7 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   }
   if (ruled && !agree(call, *ruled, torch_types)) return false;
   // A gradient's operands may be what a row saved, in types of its own.
-  const bool gradient = call.schema().name().find("backward") != std::string::npos;
+  const bool gradient = is_gradient(call.schema().name());
   if (types_matter && !gradient && !row.traits.reads_random_state) {
     check_implemented(call, front_end_.forget_error);
   }
@@ -191,7 +192,8 @@ at::Tensor Recorder::fresh_like(const at::Tensor& result, ValueId value) {
 // No row: a node that calls PyTorch.
 void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& call,
                                 torch::jit::Stack& stack) {
-  const ErrorContext where("{} at {}", call.overload(), place(builder_.origin()));
+  const ErrorContext where(source_place(builder_.origin()), "{} at {}", call.overload(),
+                           place(builder_.origin()));
   const torch::jit::Stack results = laid_out_dry_run(call, front_end_.forget_error);
   if (gives_unsupported(results)) {
     unsupported_.record(call, builder_.origin(), results, fakes_, stack);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/compat.h"
 #include "tessera/torch/own_operators.h"
 
 namespace tessera::static_forms {
@@ -12,7 +13,7 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using MaybeTensor = c10::optional<Tensor>;
+using MaybeTensor = compat::optional<Tensor>;
 
 // [time, batch, width] as one matrix.
 Tensor rows_of(const Tensor& sequence) { return sequence.reshape({-1, sequence.size(2)}); }

@@ -20,16 +20,23 @@ bool has_mask(const AtenCall& call) {
 }
 
 Error error_at(const std::string& asked_by, const Origin& origin, const std::string& sentence) {
-  const ErrorContext where("{} at {}", asked_by, place(origin));
+  const ErrorContext where(source_place(origin), "{} at {}", asked_by, place(origin));
   return Error(ErrorKind::user, sentence);
 }
 
 }  // namespace
 
 bool depends_on_values(const AtenCall& call) {
-  if (call.overload() == "index.Tensor") return has_mask(call);
+  switch (call.facts().values) {
+    case ValueDependence::for_masks:
+      return has_mask(call);
+    case ValueDependence::always:
+      return true;
+    case ValueDependence::as_tagged:
+      break;
+  }
   return call.op().hasTag(at::Tag::data_dependent_output) ||
-         call.op().hasTag(at::Tag::dynamic_output_shape) || call.overload() == "is_nonzero";
+         call.op().hasTag(at::Tag::dynamic_output_shape);
 }
 
 bool makes_tensor(const AtenCall& call) {
@@ -40,19 +47,18 @@ bool makes_tensor(const AtenCall& call) {
 }
 
 Error shape_refusal(const AtenCall& call, const Origin& origin) {
-  const bool masked = call.overload() == "index.Tensor";  // which takes a mask's places
-  const std::string name = masked ? "aten::nonzero" : call.schema().name();
-  const bool counts =
-      name.find("unique") != std::string::npos || name.find("bincount") != std::string::npos;
+  const std::string_view other = call.facts().refused_as;
+  const std::string name = other.empty() ? call.schema().name() : std::string(other);
   return error_at(
       name, origin,
       fmt::format("Operations using {} are unsupported because the output shape is determined "
                   "by the tensor values; {}",
                   name,
-                  counts ? "count a known number of classes instead, with torch.bincount(x, "
-                           "minlength=n) or one_hot(x, n).sum(0)"
-                         : "keep the whole tensor instead, with torch.where or a product with "
-                           "the mask"));
+                  call.facts().counts_values
+                      ? "count a known number of classes instead, with torch.bincount(x, "
+                        "minlength=n) or one_hot(x, n).sum(0)"
+                      : "keep the whole tensor instead, with torch.where or a product with "
+                        "the mask"));
 }
 
 Error value_refusal(const std::string& asked_by, const Origin& origin) {
@@ -66,7 +72,8 @@ Error value_refusal(const std::string& asked_by, const Origin& origin) {
 }
 
 std::string asked_by(const AtenCall& call) {
-  return call.overload() == "_local_scalar_dense" ? ".item()" : call.overload();
+  const std::string_view spoken = call.facts().asked_as;
+  return spoken.empty() ? call.overload() : std::string(spoken);
 }
 
 }  // namespace tessera

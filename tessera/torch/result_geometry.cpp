@@ -6,9 +6,11 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/fake_storage.h"
 #include "tessera/torch/host_call.h"
+#include "tessera/torch/pytorch_words.h"
 
 namespace tessera {
 namespace {
@@ -20,14 +22,11 @@ enum class Rule {
   late          // written in Python beside the kernel, knowing less of strides; or there is none
 };
 
-// PyTorch says where a rule was registered only in this text.
 Rule read_rule(const c10::OperatorHandle& op) {
   const std::string table = op.dumpComputedTable();
-  const size_t begin = table.find("Meta: registered at ");
-  if (begin == std::string::npos) return Rule::late;
-  const std::string line = table.substr(begin, table.find('\n', begin) - begin);
-  if (line.find("RegisterMeta.cpp") != std::string::npos) return Rule::kernels_own;
-  return line.find(".cpp") != std::string::npos ? Rule::generic : Rule::late;
+  const std::string_view place = place_of_meta_rule(table);
+  if (is_kernels_own_rule(place)) return Rule::kernels_own;
+  return is_rule_in_cpp(place) ? Rule::generic : Rule::late;
 }
 
 Rule rule_of(const c10::OperatorHandle& op) {
@@ -125,8 +124,7 @@ torch::jit::Stack laid_out_dry_run(const AtenCall& call,
 
 Geometry copy_geometry(const at::Tensor& tensor, std::optional<at::MemoryFormat> format) {
   const at::Tensor like =
-      at::empty_like(to_meta(tensor), at::TensorOptions(),
-                     format ? c10::optional<at::MemoryFormat>(*format) : c10::nullopt);
+      at::empty_like(to_meta(tensor), at::TensorOptions(), compat::optional_of(format));
   return {like.sizes().vec(), like.strides().vec(), 0};
 }
 

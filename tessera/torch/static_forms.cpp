@@ -151,13 +151,13 @@ at::Tensor nanmedian(const at::Tensor& self) {
   return is_differentiated(self) ? Median::apply(self, true) : self.nanmedian();
 }
 
-at::Tensor prod(const at::Tensor& self, c10::optional<at::ScalarType> dtype) {
+at::Tensor prod(const at::Tensor& self, compat::optional<at::ScalarType> dtype) {
   const at::Tensor x = dtype ? self.to(*dtype) : self;
   return is_differentiated(x) ? Product::apply(x.reshape({-1}), 0) : self.prod(dtype);
 }
 
 at::Tensor prod_along(const at::Tensor& self, int64_t dim, bool keepdim,
-                      c10::optional<at::ScalarType> dtype) {
+                      compat::optional<at::ScalarType> dtype) {
   const at::Tensor x = dtype ? self.to(*dtype) : self;
   if (!is_differentiated(x)) return self.prod(dim, keepdim, dtype);
   if (x.dim() == 0) return x.clone();
@@ -166,14 +166,14 @@ at::Tensor prod_along(const at::Tensor& self, int64_t dim, bool keepdim,
   return keepdim ? result.unsqueeze(wrapped) : result;
 }
 
-at::Tensor cumprod(const at::Tensor& self, int64_t dim, c10::optional<at::ScalarType> dtype) {
+at::Tensor cumprod(const at::Tensor& self, int64_t dim, compat::optional<at::ScalarType> dtype) {
   const at::Tensor x = dtype ? self.to(*dtype) : self;
   if (!is_differentiated(x)) return self.cumprod(dim, dtype);
   return x.dim() == 0 ? x.clone() : RunningProduct::apply(x, at::maybe_wrap_dim(dim, x.dim()));
 }
 
 at::Tensor scatter_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
-                          const at::Tensor& src, c10::string_view reduce, bool include_self) {
+                          const at::Tensor& src, compat::string_view reduce, bool include_self) {
   const bool differentiated = is_differentiated(self) || is_differentiated(src);
   if (reduce != "prod" || !differentiated || self.dim() == 0) {
     return at::scatter_reduce(self, dim, index, src, reduce, include_self);
@@ -186,7 +186,7 @@ at::Tensor scatter_reduce(const at::Tensor& self, int64_t dim, const at::Tensor&
 }
 
 at::Tensor index_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
-                        const at::Tensor& source, c10::string_view reduce, bool include_self) {
+                        const at::Tensor& source, compat::string_view reduce, bool include_self) {
   const bool differentiated = is_differentiated(self) || is_differentiated(source);
   if (reduce != "prod" || !differentiated || self.dim() == 0) {
     return at::index_reduce(self, dim, index, source, reduce, include_self);
@@ -287,10 +287,10 @@ std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
 }
 
 at::Tensor binary_cross_entropy_with_logits(const at::Tensor& self, const at::Tensor& target,
-                                            const c10::optional<at::Tensor>& weight,
-                                            const c10::optional<at::Tensor>& pos_weight,
+                                            const compat::optional<at::Tensor>& weight,
+                                            const compat::optional<at::Tensor>& pos_weight,
                                             int64_t reduction) {
-  c10::optional<at::Tensor> share = pos_weight;
+  compat::optional<at::Tensor> share = pos_weight;
   if (share.has_value() && share->defined() && !share->is_floating_point()) {
     share = (*share - 1).to(self.scalar_type()) + 1;  // PyTorch's difference, which may wrap
   }
@@ -298,7 +298,7 @@ at::Tensor binary_cross_entropy_with_logits(const at::Tensor& self, const at::Te
 }
 
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
-                              const c10::optional<at::Tensor>& weight, int64_t reduction,
+                              const compat::optional<at::Tensor>& weight, int64_t reduction,
                               int64_t ignore_index, double label_smoothing) {
   const bool smooth_classes = label_smoothing > 0 && !target.is_floating_point();
   if (!smooth_classes) {

@@ -6,6 +6,8 @@
 
 #include <tuple>
 
+#include "tessera/torch/compat.h"
+
 namespace tessera::static_forms {
 
 // PyTorch's own derivatives of max() and min() look at the result; amax and amin share the gradient
@@ -19,16 +21,16 @@ at::Tensor nanmedian(const at::Tensor& self);
 
 // PyTorch's derivatives of products count the zeros; here the product of the other elements comes
 // from both sides, without a division.
-at::Tensor prod(const at::Tensor& self, c10::optional<at::ScalarType> dtype);
+at::Tensor prod(const at::Tensor& self, compat::optional<at::ScalarType> dtype);
 at::Tensor prod_along(const at::Tensor& self, int64_t dim, bool keepdim,
-                      c10::optional<at::ScalarType> dtype);
-at::Tensor cumprod(const at::Tensor& self, int64_t dim, c10::optional<at::ScalarType> dtype);
+                      compat::optional<at::ScalarType> dtype);
+at::Tensor cumprod(const at::Tensor& self, int64_t dim, compat::optional<at::ScalarType> dtype);
 
 // PyTorch's derivatives of products at places ask whether two zeros met there.
 at::Tensor scatter_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
-                          const at::Tensor& src, c10::string_view reduce, bool include_self);
+                          const at::Tensor& src, compat::string_view reduce, bool include_self);
 at::Tensor index_reduce(const at::Tensor& self, int64_t dim, const at::Tensor& index,
-                        const at::Tensor& source, c10::string_view reduce, bool include_self);
+                        const at::Tensor& source, compat::string_view reduce, bool include_self);
 
 // PyTorch's derivative by the value selects what the mask covers, a number of elements.
 at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value);
@@ -56,13 +58,13 @@ std::tuple<at::Tensor, at::Tensor> pack_padded_sequence(const at::Tensor& input,
 
 // A weight of whole numbers is made a float where PyTorch makes it one: after a difference.
 at::Tensor binary_cross_entropy_with_logits(const at::Tensor& self, const at::Tensor& target,
-                                            const c10::optional<at::Tensor>& weight,
-                                            const c10::optional<at::Tensor>& pos_weight,
+                                            const compat::optional<at::Tensor>& weight,
+                                            const compat::optional<at::Tensor>& pos_weight,
                                             int64_t reduction);
 
 // With label smoothing PyTorch selects the targets that are not ignored; here they weigh nothing.
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target,
-                              const c10::optional<at::Tensor>& weight, int64_t reduction,
+                              const compat::optional<at::Tensor>& weight, int64_t reduction,
                               int64_t ignore_index, double label_smoothing);
 
 // In the first step PyTorch's kernel sizes the observer's buffers, one place for each channel; here

@@ -110,8 +110,10 @@ void Unsupported::record(const AtenCall& call, const Origin& origin,
 void Unsupported::give_up(const AtenCall& call, const Origin& origin) {
   note(call, origin, {});
   check_none();
-  fail(ErrorKind::user, "{}: {} cannot be part of a program", place(origin),
-       c10::toString(call.op().operator_name()));
+  throw Error(ErrorKind::user,
+              fmt::format("{}: {} cannot be part of a program", place(origin),
+                          c10::toString(call.op().operator_name())),
+              source_place(origin));
 }
 
 void Unsupported::check_none() const {

@@ -435,6 +435,86 @@ def test_an_error_of_the_users_own_is_not_replaced_by_an_earlier_refusal():
         train(body)
 
 
+@pytest.mark.spec("1.6 values are not there")
+def test_an_error_of_the_users_own_may_have_our_words():
+    def body(self, y):
+        try:
+            y.sum().item()
+        except RuntimeError as refusal:
+            raise RuntimeError(str(refusal)) from None
+
+    with pytest.raises(RuntimeError, match="looked at the value"):
+        train(body)
+
+
+def test_forward_may_catch_a_refusal_and_go_on():
+    def body(self, y):
+        try:
+            return y * y.sum().item()
+        except RuntimeError as refusal:
+            assert "looked at the value" in str(refusal)
+        return y * 3
+
+    check_against_eager(lambda self, y: y * 3)
+    train(body)
+
+
+@torch.jit.script
+def reads_in_torchscript(y: torch.Tensor) -> float:
+    return y.sum().item()
+
+
+@torch.jit.script
+def fails_in_torchscript(y: torch.Tensor) -> torch.Tensor:
+    assert y.dim() == 7, "of the user's own"
+    return y
+
+
+def test_a_refusal_keeps_its_class_in_torchscript():
+    with pytest.raises(poptorch.Error, match="looked at the value") as caught:
+        train(lambda self, y: y * reads_in_torchscript(y))
+    assert caught.value.type == "poptorch_cpp_error"
+    assert "capture_test.py" in str(caught.value).partition("'poptorch_cpp_error'")[0]
+
+
+def test_torchscript_tells_the_line_of_errors_that_are_not_ours():
+    def body(self, y):
+        try:
+            reads_in_torchscript(y)
+        except RuntimeError:
+            pass
+        return fails_in_torchscript(y * 2)
+
+    with pytest.raises(torch.jit.Error, match="in the TorchScript interpreter(.|\n)*user's own"):
+        train(body)
+
+
+class ReadsInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x.sum().item()
+
+
+def test_a_refusal_keeps_its_class_in_backward():
+    with pytest.raises(poptorch.Error, match="looked at the value"):
+        train(lambda self, y: ReadsInBackward.apply(y))
+
+
+def test_a_refusal_keeps_its_class_in_a_backward_that_forward_runs():
+    def body(self, y):
+        (grad,) = torch.autograd.grad(ReadsInBackward.apply(y).sum(), y, create_graph=True)
+        return y + grad
+
+    with pytest.raises(poptorch.Error, match="looked at the value"):
+        train(body)
+
+
 class Windows(nn.Module):
     """Parameters that are parts of one tensor."""
 

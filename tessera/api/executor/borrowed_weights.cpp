@@ -3,31 +3,20 @@
 #include <algorithm>
 
 #include "tessera/base/log.h"
+#include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
-namespace {
-
-// Tensors made under torch.inference_mode() do not count their changes.
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor._version();
-}
-
-const void* memory_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().data() : nullptr;
-}
-
-}  // namespace
 
 BorrowedWeights::BorrowedWeights(const std::vector<NamedTensor>& weights) {
   for (const auto& [name, tensor] : weights) {
     const auto record = host_weight(tensor);
     weights_.push_back(
-        {name, tensor, version_of(tensor), memory_of(tensor), record, record->version});
+        {name, tensor, change_count(tensor), memory_of(tensor), record, record->version});
   }
 }
 
 bool BorrowedWeights::changed(const Borrowed& weight) {
-  return version_of(weight.tensor) != weight.tensor_version ||
+  return change_count(weight.tensor) != weight.tensor_version ||
          memory_of(weight.tensor) != weight.memory ||
          weight.record->version != weight.record_version || weight.record->newer_values();
 }

@@ -11,7 +11,6 @@
 #include "tessera/api/environment.h"
 #include "tessera/api/executor/compile_hooks.h"
 #include "tessera/api/executor/input_check.h"
-#include "tessera/api/executor/result_tensor.h"
 #include "tessera/api/executor/synthetic_inputs.h"
 #include "tessera/api/graph_export.h"
 #include "tessera/api/optimizer/optim.h"
@@ -25,6 +24,8 @@
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/narrowing.h"
+#include "tessera/torch/result_tensor.h"
+#include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
 namespace {

@@ -10,6 +10,7 @@
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/narrowing.h"
+#include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
 

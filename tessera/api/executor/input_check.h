@@ -13,12 +13,6 @@ namespace tessera {
 // whose storage was made smaller.
 void check_readable(const std::string& name, const at::Tensor& tensor);
 
-// False for a tensor whose storage was made smaller than the tensor says it is.
-bool has_memory(const at::Tensor& tensor);
-
-// True where the elements of one lie, or may lie, where those of the other do.
-bool share_memory(const at::Tensor& a, const at::Tensor& b);
-
 // Error for a parameter or buffer whose memory is gone.
 void check_memory(const std::string& name, const at::Tensor& tensor);
 

@@ -9,6 +9,7 @@
 #include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/narrowing.h"
+#include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
 namespace {

@@ -7,21 +7,15 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tessera/api/executor/input_check.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 #include "tessera/torch/fake_storage.h"
+#include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
 namespace {
-
-bool same_window(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() &&
-         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
-         a.strides() == b.strides() && a.dtype() == b.dtype();
-}
 
 at::Tensor window_of(const at::Tensor& tensor) {
   return window_over(tensor.storage(), tensor.scalar_type(), geometry_of(tensor));

@@ -20,6 +20,10 @@ std::string_view origin_word(std::string_view origin) {
   return origin.starts_with('[') ? " " : " of ";
 }
 
+SourcePlace place_of(const Plan& plan, const Call& call) {
+  return call.node.valid() ? source_place(plan.graph->node(call.node).origin) : SourcePlace{};
+}
+
 // Of a clock that ticks some hundred times a second and costs next to nothing to read.
 int64_t coarse_milliseconds() {
   timespec now{};
@@ -192,7 +196,8 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
     }
     if (check) check->look_at(bound.outputs);
   } catch (const Error& error) {
-    const ErrorContext where("running {}{}{}", call.op, origin_word(call.origin), call.origin);
+    const ErrorContext where(place_of(plan_, call), "running {}{}{}", call.op,
+                             origin_word(call.origin), call.origin);
     throw Error(error.kind(), error.message());
   } catch (const InternalError&) {
     throw;
@@ -200,8 +205,8 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
     throw;
   } catch (const std::exception& error) {
     // A library that a kernel calls.
-    const ErrorContext where("running {}{}{}", call.op, call.origin.empty() ? "" : " of ",
-                             call.origin);
+    const ErrorContext where(place_of(plan_, call), "running {}{}{}", call.op,
+                             call.origin.empty() ? "" : " of ", call.origin);
     fail(ErrorKind::user, "{} failed: {}", call.op, error.what());
   }
 }

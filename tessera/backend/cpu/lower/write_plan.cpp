@@ -164,7 +164,8 @@ std::vector<KernelChoice> choose_kernels(const Draft& draft, KernelTuner& tuner)
   for (const DraftCall& call : draft.calls) {
     const Node* node = call.node.valid() ? &draft.graph->node(call.node) : nullptr;
     const std::string origin = node ? text_of(node->origin) : "";
-    const ErrorContext where("choosing a kernel for {}{}{}", node ? node->op : "copy",
+    const ErrorContext where(node ? source_place(node->origin) : SourcePlace{},
+                             "choosing a kernel for {}{}{}", node ? node->op : "copy",
                              origin.empty() ? "" : " of ", origin);
     try {
       choices.push_back(choose_kernel_for(draft, call, tuner));

@@ -1,7 +1,9 @@
-#include "tessera/api/executor/result_tensor.h"
+#include "tessera/torch/result_tensor.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
+
+#include "tessera/torch/compat.h"
 
 namespace tessera {
 namespace {
@@ -9,9 +11,9 @@ namespace {
 // Its address is the mark.
 void free_result(void* memory) { c10::GetDefaultCPUAllocator()->raw_deallocate(memory); }
 
-class ResultAllocator final : public c10::Allocator {
+class ResultAllocator final : public compat::CpuAllocator {
  public:
-  c10::DataPtr allocate(size_t bytes) const override {
+  c10::DataPtr take(size_t bytes) const override {
     void* memory = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
     return {memory, memory, &free_result, c10::Device(c10::kCPU)};
   }
@@ -23,7 +25,7 @@ class ResultAllocator final : public c10::Allocator {
 at::Tensor empty_result(at::IntArrayRef shape, at::ScalarType type) {
   static ResultAllocator allocator;
   constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
-  return at::detail::empty_generic(shape, &allocator, cpu, type, c10::nullopt);
+  return at::detail::empty_generic(shape, &allocator, cpu, type, compat::nullopt);
 }
 
 bool is_result(const at::Tensor& tensor) {
