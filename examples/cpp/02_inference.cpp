@@ -30,6 +30,7 @@ void train_and_save(const std::filesystem::path& file) {
   auto training = tessera::trainingModel(model, {}, optimizer);
   torch::Tensor x = torch::rand({1024, 2}) * 2 - 1;
   for (int step = 0; step < 300; ++step) training(x, labels_of(x));
+  training.copyWeightsToHost();
   tessera::save_weights(tessera::weights_of(model), file);
 }
 
