@@ -44,6 +44,9 @@ MaybeTensor if_defined(const Tensor& tensor) {
   return tensor.defined() ? MaybeTensor(tensor) : MaybeTensor();
 }
 
+// What backward reads of an output that the user may change in place, as PyTorch's own cells allow.
+Tensor own_copy(const Tensor& output) { return output.clone(); }
+
 struct LstmLayer : torch::autograd::Function<LstmLayer> {
   static variable_list forward(AutogradContext* context, const Tensor& projected, const Tensor& h0,
                                const Tensor& c0, const Tensor& weight, const MaybeTensor& bias_ih,
@@ -51,7 +54,7 @@ struct LstmLayer : torch::autograd::Function<LstmLayer> {
     const auto results = call_own("lstm", {projected, h0, c0, weight, bias_ih, bias_hh, reverse});
     const Tensor &output = results[0], &cells = results[3], &gates = results[4];
     context->set_materialize_grads(false);
-    context->save_for_backward({h0, c0, weight, output, cells, gates});
+    context->save_for_backward({h0, c0, weight, own_copy(output), cells, gates});
     context->saved_data["reverse"] = reverse;
     context->saved_data["has_biases"] = bias_ih.has_value();
     return {output, results[1], results[2]};
@@ -77,7 +80,7 @@ struct GruLayer : torch::autograd::Function<GruLayer> {
                                const MaybeTensor& bias_hh, bool reverse) {
     const auto results = call_own("gru", {projected, h0, weight, bias_ih, bias_hh, reverse});
     context->set_materialize_grads(false);
-    context->save_for_backward({h0, weight, results[0], results[2]});
+    context->save_for_backward({h0, weight, own_copy(results[0]), results[2]});
     context->saved_data["reverse"] = reverse;
     context->saved_data["has_biases"] = bias_ih.has_value();
     return {results[0], results[1]};
@@ -102,7 +105,7 @@ struct RnnLayer : torch::autograd::Function<RnnLayer> {
                                const MaybeTensor& bias_hh, bool relu, bool reverse) {
     const auto results = call_own("rnn", {projected, h0, weight, bias_ih, bias_hh, relu, reverse});
     context->set_materialize_grads(false);
-    context->save_for_backward({h0, weight, results[0]});
+    context->save_for_backward({h0, weight, own_copy(results[0])});
     context->saved_data["relu"] = relu;
     context->saved_data["reverse"] = reverse;
     context->saved_data["has_biases"] = bias_ih.has_value();

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 import os
 import sys
 import time
@@ -10,11 +11,11 @@ import torch
 
 torch.set_num_threads(1)
 
-from check import Failure, examine  # noqa: E402
+from check import BASE, Failure, examine  # noqa: E402
 from children import Child, Died, in_child  # noqa: E402
 from generator import generate  # noqa: E402
 from network import program  # noqa: E402
-from referee import Illegal  # noqa: E402
+from referee import Illegal, ours  # noqa: E402
 from shrink import shrink  # noqa: E402
 
 TIME_LIMIT = 60.0  # for one network
@@ -38,7 +39,23 @@ def look(seed, chosen=None):
         return "illegal"
 
 
-def work_through(seeds, send):
+def digest(seed):
+    """A word for all bits that come of a network, or for why there are none."""
+    network = generate(seed)
+    if network is None:
+        return "nothing"
+    try:
+        values = ours(network, BASE).values
+    except Exception as error:
+        return type(error).__name__
+    bits = hashlib.sha256()
+    for name, value in values.items():
+        bits.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        bits.update(value.contiguous().numpy().tobytes())
+    return bits.hexdigest()[:16]
+
+
+def work_through(seeds, send, look):
     for seed in seeds:
         send(("begin", seed))
         send(("end", seed, look(seed)))
@@ -47,13 +64,13 @@ def work_through(seeds, send):
 class Worker:
     """A process with seeds of its own; begun anew after one that kills it."""
 
-    def __init__(self, seeds):
-        self.seeds, self.current = collections.deque(seeds), None
+    def __init__(self, seeds, look):
+        self.seeds, self.current, self.look = collections.deque(seeds), None, look
         self.begin()
 
     def begin(self):
         seeds = list(self.seeds)
-        self.child = Child(lambda send: work_through(seeds, send))
+        self.child = Child(lambda send: work_through(seeds, send, self.look))
 
     def poll(self, seconds, note):
         """Handles what came; False when all is done."""
@@ -81,7 +98,7 @@ class Worker:
         return bool(self.seeds)
 
 
-def survey(seeds, jobs=1, seconds=None, note=lambda seed, answer: None):
+def survey(seeds, jobs=1, seconds=None, note=lambda seed, answer: None, look=look):
     """Looks at the networks of all seeds."""
     report, end = Report(), time.monotonic() + (seconds or 1e9)
 
@@ -96,7 +113,7 @@ def survey(seeds, jobs=1, seconds=None, note=lambda seed, answer: None):
     workers = []
     while (waiting or workers) and time.monotonic() < end:
         while waiting and len(workers) < jobs:
-            workers.append(Worker(waiting.popleft()))
+            workers.append(Worker(waiting.popleft(), look))
         workers = [w for w in workers if w.poll(0.5 / len(workers), take)]
     for worker in workers:
         worker.child.kill()
@@ -146,6 +163,20 @@ def describe(seed, failure, seconds):
     return "\n".join(lines)
 
 
+def write_digests(path, seeds, jobs, seconds):
+    """A line for each network, in the order of their seeds: two builds compare by `diff`."""
+    lines = {}
+
+    def note(seed, answer):
+        lines[seed] = answer.kind if isinstance(answer, Failure) else answer
+
+    report = survey(seeds, jobs, seconds, note, digest)
+    with open(path, "w") as file:
+        file.writelines(f"{seed} {lines[seed]}\n" for seed in sorted(lines))
+    print(f"{path}: {len(lines)} networks, {len(report.failures)} of them died")
+    return 1 if report.failures else 0
+
+
 def main(arguments):
     first = arguments.seed if arguments.seed is not None else int(time.time()) % 10**8
     seeds = [arguments.one] if arguments.one is not None else None
@@ -156,6 +187,8 @@ def main(arguments):
             print(program(network) if network else f"# nothing comes of seed {seed}")
         return 0
     print(f"networks of the seeds {seeds[0]} to {seeds[-1]}", flush=True)
+    if arguments.digests:
+        return write_digests(arguments.digests, seeds, arguments.jobs, arguments.time)
     kinds, begin = collections.Counter(), time.monotonic()
 
     def note(seed, answer):

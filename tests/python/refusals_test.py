@@ -171,7 +171,7 @@ def test_the_place_of_a_refusal_stands_once_in_its_message():
     assert "refusals_test.py" not in caught.value.message
 
 
-def test_an_exception_of_a_hook_is_the_users_own():
+def test_an_exception_of_a_hook_is_the_users_own(capfd):
     class Hooked(nn.Module):
         def __init__(self):
             super().__init__()
@@ -186,3 +186,4 @@ def test_an_exception_of_a_hook_is_the_users_own():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(KeyError, match="missing"):
         poptorch.trainingModel(model, optimizer=optimizer)(NUMBERS)
+    assert "SystemError" not in capfd.readouterr().err

@@ -79,6 +79,22 @@ def test_gradients_are_as_close_to_float64_as_eager(kind, options):
         assert relative(ours, exact[name]) <= allowed, name
 
 
+class InPlace(Tagger):
+    def forward(self, x, target):
+        y, _ = self.rnn(x)
+        y = self.head(F.elu_(y)).squeeze(-1)
+        return y, poptorch.identity_loss(F.mse_loss(y, target), reduction="none")
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_outputs_may_be_changed_in_place(kind):
+    torch.manual_seed(4)
+    model, inputs = InPlace(kind).train(), batch({})
+    ours = our_gradients(model, inputs)
+    for name, right in eager_gradients(model, inputs, torch.float64).items():
+        assert relative(ours[name], right) < 1e-5, name
+
+
 @pytest.mark.parametrize("kind,options", CASES, ids=IDS)
 def test_twenty_steps_follow_eager(kind, options):
     model = make(kind, options)

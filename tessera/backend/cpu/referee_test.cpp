@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "tessera/backend/cpu/engine.h"
 #include "tessera/backend/cpu/lower/lower.h"
@@ -61,11 +62,12 @@ std::vector<float> numbers(int64_t count) {
 }
 
 // What the referee says of two steps; nothing where it has nothing to say.
-std::string judged(const Plan& plan) {
+std::string judged(const Plan& plan, float first = 0.25F) {
   ThreadPool pool(2);
   Engine engine(plan, pool);
   engine.check_calls(true);
-  const std::vector<float> input = numbers(numel(images.shape));
+  std::vector<float> input = numbers(numel(images.shape));
+  input[0] = first;
   engine.set_data_input(0, reinterpret_cast<const std::byte*>(input.data()));
   const std::vector<float> filters = numbers(16 * 16 * 9);
   std::memcpy(engine.state(0).data, filters.data(), filters.size() * sizeof(float));
@@ -102,6 +104,17 @@ TEST(Referee, NamesTheCallTheKernelAndTheLine) {
   EXPECT_NE(said.find("conv by spoilt of features.0 [net.py:7]"), std::string::npos) << said;
   EXPECT_NE(said.find("the reference kernel"), std::string::npos) << said;
   EXPECT_NE(said.find("TESSERA_DISABLE_KERNELS=spoilt"), std::string::npos) << said;
+}
+
+TEST(Referee, KnowsThatKernelsSkipPaddingOrTransformTiles) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(judged(lower(small_step(), {.keep_operators = true}), infinite), "");
+
+  // Where both sides have numbers they are still compared.
+  Plan plan = lower(small_step(), {.keep_operators = true});
+  Call& conv = call_of(plan, "conv");
+  conv.run = std::make_shared<Spoilt>(conv.run, [](float* out) { out[1100] *= 1.01F; });
+  EXPECT_NE(judged(plan, infinite), "");
 }
 
 TEST(Referee, SeesWhatWasNotWritten) {
