@@ -257,7 +257,7 @@ Picture draw_loss_curve(const std::vector<double>& losses, int64_t epochs) {
   const std::vector<double> points = means_of(losses, 150);
   const double highest = *std::max_element(points.begin(), points.end());
   const LossPlot plot{.epochs = epochs, .most = std::max(1.05 * highest, 0.01)};
-  Canvas canvas(LossPlot::left + LossPlot::width + margin,
+  Canvas canvas(LossPlot::left + LossPlot::width + 2 * margin,
                 LossPlot::top + LossPlot::height + 80 + text_height(label_scale) + margin);
   const int middle = LossPlot::left + LossPlot::width / 2;
   text_centred(canvas, middle, margin, "Training loss", ink, title_scale);
