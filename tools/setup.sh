@@ -73,12 +73,33 @@ configure() {
   (cd "$root" && cmake --preset "$1" --log-level=WARNING) || give_up "configuring ($1) failed"
 }
 
+# Of ninja's lines "[ 37% 152/415] Building ...": on a terminal one line that counts up, elsewhere
+# (a log, a pipe) a line for each tenth. What else ninja says, a compiler's errors above all, stays.
+show_progress() {
+  local line percent steps redrawn=no tenth=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^'['\ *([0-9]+)%\ ([0-9]+)/([0-9]+)']' ]]; then
+      percent=${BASH_REMATCH[1]} steps="${BASH_REMATCH[2]} of ${BASH_REMATCH[3]}"
+      if [[ -t 1 ]]; then
+        printf '\r    %3d %% (%s)' "$percent" "$steps" && redrawn=yes
+      elif ((percent / 10 > tenth)); then
+        tenth=$((percent / 10)) && printf '    %3d %% (%s)\n' "$percent" "$steps"
+      fi
+    elif [[ $line != "ninja: "@("Entering directory"|"no work to do")* ]]; then
+      [[ $redrawn == no ]] || echo
+      redrawn=no && printf '%s\n' "$line"
+    fi
+  done
+  [[ $redrawn == no ]] || echo
+}
+
 # build <preset> [target...]
 build() {
   local preset=$1
   shift
   configure "$preset"
   say "building ($preset)"
-  (cd "$root" && ninja -C "$(folder_of_preset "$preset")" -j "$(compile_jobs)" "$@") ||
+  (cd "$root" && NINJA_STATUS='[%p %f/%t] ' \
+    ninja -C "$(folder_of_preset "$preset")" -j "$(compile_jobs)" "$@" 2>&1) | show_progress ||
     give_up "building ($preset) failed"
 }

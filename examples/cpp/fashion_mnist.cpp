@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -201,8 +202,9 @@ Model load_model(const fs::path& weights) {
 
 // ---- Training ----
 
-// Returns the mean loss.
-double train_epoch(tessera::Model<Model>& training, const tessera::DataLoader& loader) {
+// Adds the loss of each call to `losses`; returns their mean.
+double train_epoch(tessera::Model<Model>& training, const tessera::DataLoader& loader,
+                   std::vector<double>& losses) {
   const int64_t updates_per_call = training.options().device_iterations();
   tessera::ProgressBar bar("batches", loader.size() * updates_per_call,
                            {.leave = false, .level = 1});
@@ -210,7 +212,8 @@ double train_epoch(tessera::Model<Model>& training, const tessera::DataLoader& l
   int64_t calls = 0;
   for (const std::vector<torch::Tensor>& batch : loader) {
     const auto [output, loss] = training(batch[0], batch[1]);
-    total_loss += loss.item<double>();
+    losses.push_back(loss.item<double>());
+    total_loss += losses.back();
     ++calls;
     bar.set_postfix(fmt::format("loss={:.4f}", total_loss / static_cast<double>(calls)));
     bar.advance(updates_per_call);
@@ -218,7 +221,12 @@ double train_epoch(tessera::Model<Model>& training, const tessera::DataLoader& l
   return total_loss / static_cast<double>(calls);
 }
 
-Model train(const Settings& settings, const ImageSet& set) {
+struct Trained {
+  Model model;
+  std::vector<double> losses;  // one for each call
+};
+
+Trained train(const Settings& settings, const ImageSet& set) {
   tessera::Options options;
   options.deviceIterations(settings.device_iterations);
   options.randomSeed(settings.seed);  // PyTorch's too, so before the model draws its weights
@@ -240,13 +248,22 @@ Model train(const Settings& settings, const ImageSet& set) {
   auto training = tessera::trainingModel(model, options, optimizer);
   training.compile(images.narrow(0, 0, images_per_call), labels.narrow(0, 0, images_per_call));
 
+  std::vector<double> losses;
   tessera::ProgressBar bar("epochs", settings.epochs);
   for (int64_t epoch = 0; epoch < settings.epochs; ++epoch) {
-    bar.set_postfix(fmt::format("loss={:.4f}", train_epoch(training, loader)));
+    bar.set_postfix(fmt::format("loss={:.4f}", train_epoch(training, loader, losses)));
     bar.advance();
   }
   training.detachFromDevice();
-  return model;
+  return {model, std::move(losses)};
+}
+
+// A training that diverged has no curve.
+void save_loss_curve(const std::vector<double>& losses, int64_t epochs, const fs::path& path) {
+  const auto finite = [](double loss) { return std::isfinite(loss) && loss >= 0; };
+  if (std::all_of(losses.begin(), losses.end(), finite)) {
+    save_picture(draw_loss_curve(losses, epochs), path);
+  }
 }
 
 // ---- Evaluation ----
@@ -299,7 +316,8 @@ void print_accuracy(const ConfusionCounts& counts) {
 
 // ---- Prediction ----
 
-void classify(const Model& model, const GreyImage& image) {
+// Prints the three most probable classes and returns the first.
+std::string classify(const Model& model, const GreyImage& image) {
   auto inference = tessera::inferenceModel(model);
   const torch::Tensor probabilities = inference(image_tensor(image.pixels)).exp().flatten();
   const auto [values, indices] = probabilities.topk(3);
@@ -310,6 +328,7 @@ void classify(const Model& model, const GreyImage& image) {
   for (int64_t i = 0; i < values.size(0); ++i) {
     fmt::print("  {:<10}  {:>6.2f}%\n", name(i), 100 * values[i].item<double>());
   }
+  return name(0);
 }
 
 // ---- The program ----
@@ -319,8 +338,10 @@ void train_and_evaluate(const Settings& settings, const fs::path& weights) {
   const ImageSet test_set = read_images(settings.data, Split::test);
   save_samples(train_set, settings.output / "sample_images.png");
 
-  const Model trained = train(settings, train_set);
-  write_uninterrupted([&] { tessera::save_weights(tessera::weights_of(trained), weights); });
+  const auto [model, losses] = train(settings, train_set);
+  write_uninterrupted(
+      [&, &trained = model] { tessera::save_weights(tessera::weights_of(trained), weights); });
+  save_loss_curve(losses, settings.epochs, settings.output / "loss_curve.png");
 
   const ConfusionCounts counts = evaluate(load_model(weights), test_set);
   print_accuracy(counts);
@@ -338,8 +359,9 @@ void run(const Settings& settings) {
   if (!settings.predict_only) train_and_evaluate(settings, weights);
   if (photo) {
     const GreyImage seen = prepare_clothing(*photo);
-    classify(load_model(weights), seen);
-    save_picture(draw_before_after(*photo, seen), settings.output / "image_before_after.png");
+    const std::string verdict = "Predicted class: " + classify(load_model(weights), seen);
+    save_picture(draw_before_after(*photo, seen, verdict),
+                 settings.output / "image_before_after.png");
   }
   if (std::fflush(stdout) != 0) throw std::runtime_error("The results could not be printed.");
 }
@@ -356,8 +378,8 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Trains a small convolutional network on Fashion-MNIST as one static program, measures how\n"
       "well it tells ten kinds of clothes apart, and classifies a picture of your own. Writes\n"
-      "classifier.pth (torch.load reads it), sample_images.png, confusion_matrix.png and, for\n"
-      "--image, image_before_after.png.\n");
+      "classifier.pth (torch.load reads it), sample_images.png, loss_curve.png,\n"
+      "confusion_matrix.png and, for --image, image_before_after.png.\n");
   app.footer(
       "Examples:\n"
       "  fashion_mnist --output results --image trousers.jpg\n"

@@ -79,7 +79,8 @@ def trained(tmp_path_factory):
 
 def test_writes_weights_and_pictures(trained):
     folder, _ = trained
-    pictures = ["confusion_matrix.png", "image_before_after.png", "sample_images.png"]
+    pictures = ["confusion_matrix.png", "image_before_after.png", "loss_curve.png"]
+    pictures.append("sample_images.png")
     assert sorted(file.name for file in folder.iterdir()) == ["classifier.pth", *pictures]
     for name in pictures:
         assert (folder / name).read_bytes().startswith(PNG_MAGIC)

@@ -65,6 +65,17 @@ class BatchNormCNN(nn.Module):
         return x, F.cross_entropy(x, labels)
 
 
+class LinearWithLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+        self.loss = nn.MSELoss()
+
+    def forward(self, x, y):
+        out = self.fc(x)
+        return out, self.loss(out, y)
+
+
 def batch(name, size=16, seed=0):
     """One batch of inputs for a model of that class name."""
     generator = torch.Generator().manual_seed(seed)

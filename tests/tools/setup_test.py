@@ -132,6 +132,65 @@ def test_compilers_fit_into_memory():
     assert 1 <= int(result.stdout) <= os.cpu_count()
 
 
+@pytest.fixture
+def build(tmp_path):
+    """Returns a function that builds with a ninja that only prints these lines, then ends so."""
+    (tmp_path / "ninja").write_text('#!/bin/sh\nprintf "$LINES_OF_NINJA"\nexit $STATUS\n')
+    (tmp_path / "ninja").chmod(0o755)
+    script = f"source {ROOT}/tools/setup.sh && configure() {{ :; }} && build release program"
+
+    def call(*lines, status=0, terminal=False):
+        # script(1) gives the command a terminal.
+        command = ["script", "-qec"] if terminal else ["bash", "-c"]
+        environment = {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "SHELL": "/bin/bash",
+            "LINES_OF_NINJA": "".join(line.replace("%", "%%") + "\\n" for line in lines),
+            "STATUS": str(status),
+        }
+        result = subprocess.run(
+            [*command, script, "/dev/null"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        return result.returncode, result.stdout.decode().replace("\r\n", "\n")
+
+    return call
+
+
+STEPS = [f"[{i:3}% {i}/100] Building CXX object {i}.o" for i in range(1, 101)]
+
+
+def test_a_build_in_a_log_shows_each_tenth(build):
+    status, output = build("ninja: Entering directory `build'", *STEPS)
+    lines = [f"    {i:3} % ({i} of 100)" for i in range(10, 101, 10)]
+    assert status == 0
+    assert output.splitlines() == ["==> building (release)", *lines]
+
+
+def test_a_build_on_a_terminal_is_one_line(build):
+    status, output = build(*STEPS, terminal=True)
+    assert status == 0
+    assert output.count("\n") == 2
+    assert output.count("\r    ") == 100
+    assert output.endswith("\r    100 % (100 of 100)\n")
+
+
+def test_a_build_with_nothing_to_do_says_nothing_more(build):
+    assert build("ninja: no work to do.") == (0, "==> building (release)\n")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_build_that_fails_shows_the_compilers_words(build, terminal):
+    words = ["FAILED: a.o", "a.cpp:1:1: error: expected ';'", "ninja: build stopped"]
+    status, output = build(*STEPS[:20], *words, status=1, terminal=terminal)
+    assert status == 1
+    assert output.splitlines()[-4:-1] == words
+    assert output.endswith("building (release) failed\n")
+
+
 def test_sizes_never_fail(tmp_path):
     assert run("tools/sizes.py").returncode == 0
     assert run("tools/sizes.py", tmp_path).returncode == 0

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <string_view>
 
@@ -70,6 +71,64 @@ void draw_colour_bar(Canvas& canvas, int x, int y, int width, int height, int64_
     canvas.text(x + width + 12, at - text_height(small_scale) / 2, fmt::format("{}", value), ink,
                 small_scale);
   }
+}
+
+// A box with axes, in which values from 0 to `most` stand over the epochs.
+struct LossPlot {
+  static constexpr int left = 130, top = 130, width = 900, height = 480;
+  int64_t epochs = 1;
+  double most = 1;
+
+  int x_of(double epoch) const {
+    return left + static_cast<int>(std::lround(epoch / static_cast<double>(epochs) * (width - 1)));
+  }
+  int y_of(double loss) const {
+    return top + height - 1 - static_cast<int>(std::lround(loss / most * (height - 1)));
+  }
+
+  void draw_axes(Canvas& canvas) const {
+    for (int64_t epoch = 0; epoch <= epochs; epoch += tick_step(epochs)) {
+      const int x = x_of(static_cast<double>(epoch));
+      canvas.fill_rect(x, top, 1, height + 6, light);
+      text_centred(canvas, x, top + height + 14, fmt::format("{}", epoch), ink, small_scale);
+    }
+    const int64_t hundredths = std::max(static_cast<int64_t>(most * 100), int64_t{1});
+    for (int64_t value = 0; value <= hundredths; value += tick_step(hundredths)) {
+      const double loss = static_cast<double>(value) / 100;
+      const std::string text = fmt::format("{:g}", loss);
+      canvas.fill_rect(left - 6, y_of(loss), width + 6, 1, light);
+      canvas.text(left - 14 - text_width(text, small_scale),
+                  y_of(loss) - text_height(small_scale) / 2, text, ink, small_scale);
+    }
+    canvas.outline_rect(left, top, width, height, frame);
+  }
+
+  void draw_curve(Canvas& canvas, const std::vector<double>& points) const {
+    const double share = static_cast<double>(epochs) / static_cast<double>(points.size());
+    const auto middle = [&](size_t i) { return x_of((static_cast<double>(i) + 0.5) * share); };
+    for (size_t i = 0; i < points.size(); ++i) {
+      const size_t before = i == 0 ? 0 : i - 1;
+      for (const int thickness : {-1, 0, 1}) {
+        canvas.line(middle(before), y_of(points[before]) + thickness, middle(i),
+                    y_of(points[i]) + thickness, viridis(0.25));
+      }
+    }
+  }
+
+ private:
+  static constexpr Colour light{233, 236, 239};
+};
+
+// Means over at most `count` equal parts.
+std::vector<double> means_of(const std::vector<double>& values, size_t count) {
+  const size_t parts = std::min(values.size(), count);
+  std::vector<double> means;
+  for (size_t i = 0; i < parts; ++i) {
+    const auto begin = values.begin() + static_cast<ptrdiff_t>(i * values.size() / parts);
+    const auto end = values.begin() + static_cast<ptrdiff_t>((i + 1) * values.size() / parts);
+    means.push_back(std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin));
+  }
+  return means;
 }
 
 }  // namespace
@@ -187,14 +246,42 @@ Picture draw_confusion_matrix(const ConfusionCounts& counts, const ClassNames& c
   return canvas.picture();
 }
 
-Picture draw_before_after(const Picture& original, const GreyImage& transformed) {
+Picture draw_loss_curve(const std::vector<double>& losses, int64_t epochs) {
+  const auto usable = [](double loss) { return std::isfinite(loss) && loss >= 0 && loss < 1e12; };
+  if (losses.empty() || epochs < 1 || !std::all_of(losses.begin(), losses.end(), usable)) {
+    throw std::runtime_error(
+        fmt::format("A loss curve needs losses from 0 on and at least one epoch, but {} losses and "
+                    "{} epochs came; pass those of a training that did not diverge.",
+                    losses.size(), epochs));
+  }
+  const std::vector<double> points = means_of(losses, 150);
+  const double highest = *std::max_element(points.begin(), points.end());
+  const LossPlot plot{.epochs = epochs, .most = std::max(1.05 * highest, 0.01)};
+  Canvas canvas(LossPlot::left + LossPlot::width + 2 * margin,
+                LossPlot::top + LossPlot::height + 80 + text_height(label_scale) + margin);
+  const int middle = LossPlot::left + LossPlot::width / 2;
+  text_centred(canvas, middle, margin, "Training loss", ink, title_scale);
+  text_centred(canvas, middle, margin + text_height(title_scale) + 18,
+               fmt::format("{} updates of the weights, from {:.2f} to {:.2f}", losses.size(),
+                           points.front(), points.back()),
+               soft_ink, small_scale);
+  plot.draw_axes(canvas);
+  plot.draw_curve(canvas, points);
+  text_centred(canvas, middle, LossPlot::top + LossPlot::height + 62, "Epoch", ink, label_scale);
+  canvas.text(margin, LossPlot::top + (LossPlot::height - text_width("Loss", label_scale)) / 2,
+              "Loss", ink, label_scale, Direction::up);
+  return canvas.picture();
+}
+
+Picture draw_before_after(const Picture& original, const GreyImage& transformed,
+                          const std::string& verdict) {
   check_grey(transformed);
   check_picture(original, "draw");
   const int box = std::max({448, transformed.width, transformed.height});  // sixteen times 28
   const int gap = 48;
   const int title_bottom = margin + text_height(label_scale) + 20;
-  Canvas canvas(2 * margin + 2 * box + gap,
-                title_bottom + box + 16 + text_height(small_scale) + margin);
+  const int verdict_top = title_bottom + box + 16 + text_height(small_scale) + 36;
+  Canvas canvas(2 * margin + 2 * box + gap, verdict_top + text_height(title_scale) + margin);
 
   const double scale = static_cast<double>(box) / std::max(original.width, original.height);
   const Picture fitted = resize(original, std::max(static_cast<int>(original.width * scale), 1),
@@ -217,6 +304,7 @@ Picture draw_before_after(const Picture& original, const GreyImage& transformed)
                size_text(original.width, original.height), soft_ink, small_scale);
   text_centred(canvas, right + box / 2, title_bottom + box + 16,
                size_text(transformed.width, transformed.height), soft_ink, small_scale);
+  text_centred(canvas, canvas.picture().width / 2, verdict_top, verdict, ink, title_scale);
   return canvas.picture();
 }
 

@@ -1,4 +1,4 @@
-// The tutorial's three figures, drawn without a plotting library: white background, margins, a
+// The tutorial's figures, drawn without a plotting library: white background, margins, a
 // title, text large enough to read. Inputs that do not fit together end in a std::runtime_error of
 // one sentence.
 #pragma once
@@ -24,7 +24,13 @@ Picture draw_sample_images(const std::vector<GreyImage>& images, const std::vect
 // counts[t][p]: how many images of class t were taken for class p.
 Picture draw_confusion_matrix(const ConfusionCounts& counts, const ClassNames& class_names);
 
-// A photo and what the classifier gets to see of it, side by side at the same size.
-Picture draw_before_after(const Picture& original, const GreyImage& transformed);
+// How the loss fell: one loss for each update, over as many epochs. A curve of more points than can
+// be told apart shows means of neighbours.
+Picture draw_loss_curve(const std::vector<double>& losses, int64_t epochs);
+
+// A photo and what the classifier gets to see of it, side by side at the same size, and below them
+// what it takes it for.
+Picture draw_before_after(const Picture& original, const GreyImage& transformed,
+                          const std::string& verdict);
 
 }  // namespace tessera_examples

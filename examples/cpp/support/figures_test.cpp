@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "examples/cpp/support/drawing.h"
@@ -116,7 +118,7 @@ TEST(ConfusionMatrix, RefusesNegativeCounts) {
 TEST(BeforeAfter, ShowsBothLarge) {
   Picture red{30, 60, {}};
   for (int i = 0; i < 30 * 60; ++i) red.rgb.insert(red.rgb.end(), {200, 0, 0});
-  const Picture figure = draw_before_after(red, flat(77));
+  const Picture figure = draw_before_after(red, flat(77), "Bag");
   expect_well_framed(figure);
   EXPECT_EQ(count_of(figure, {200, 0, 0}), 224 * 448);
   EXPECT_EQ(count_of(figure, {77, 77, 77}), 448 * 448);
@@ -124,12 +126,62 @@ TEST(BeforeAfter, ShowsBothLarge) {
 
 TEST(BeforeAfter, TakesThinPictures) {
   const Picture thin{1, 5000, std::vector<uint8_t>(15'000, 9)};
-  expect_well_framed(draw_before_after(thin, flat(0)));
+  expect_well_framed(draw_before_after(thin, flat(0), "Bag"));
 }
 
 TEST(BeforeAfter, RefusesEmptyPictures) {
-  EXPECT_NE(message([] { draw_before_after({}, flat(0)); }), "no error");
-  EXPECT_NE(message([] { draw_before_after(Picture{1, 1, {0, 0, 0}}, {}); }), "no error");
+  EXPECT_NE(message([] { draw_before_after({}, flat(0), ""); }), "no error");
+  EXPECT_NE(message([] { draw_before_after(Picture{1, 1, {0, 0, 0}}, {}, ""); }), "no error");
+}
+
+TEST(BeforeAfter, SaysWhatItIsTakenFor) {
+  const Picture photo{1, 1, {200, 0, 0}};
+  const Picture silent = draw_before_after(photo, flat(77), "");
+  const Picture figure = draw_before_after(photo, flat(77), "Predicted class: Ankle boot");
+  expect_well_framed(figure);
+  EXPECT_EQ(figure.height, silent.height);
+  EXPECT_GT(count_of(figure, ink), count_of(silent, ink) + 1000);
+}
+
+// The topmost and the lowest pixel of the curve in a column of the plot.
+std::pair<int, int> curve_at(const Picture& figure, double part) {
+  const int x = 130 + static_cast<int>(part * 899);
+  int highest = -1;
+  int lowest = -1;
+  for (int y = 0; y < figure.height; ++y) {
+    const auto at = static_cast<size_t>((int64_t{y} * figure.width + x) * 3);
+    if (Colour{figure.rgb[at], figure.rgb[at + 1], figure.rgb[at + 2]} != viridis(0.25)) continue;
+    if (highest < 0) highest = y;
+    lowest = y;
+  }
+  return {highest, lowest};
+}
+
+TEST(LossCurve, FallsWithTheLoss) {
+  std::vector<double> losses;
+  for (int i = 0; i < 5000; ++i) losses.push_back(2.0 - i / 5000.0);
+  const Picture figure = draw_loss_curve(losses, 5);
+  expect_well_framed(figure);
+  // The axis ends at 2.1, so the curve goes from near its top to the middle.
+  EXPECT_NEAR(curve_at(figure, 0.01).first, 130 + 480 * (1 - 2.0 / 2.1), 8);
+  EXPECT_NEAR(curve_at(figure, 0.5).first, 130 + 480 * (1 - 1.5 / 2.1), 8);
+  EXPECT_NEAR(curve_at(figure, 0.99).second, 130 + 480 * (1 - 1.0 / 2.1), 8);
+}
+
+TEST(LossCurve, ShowsMeansOfWhatIsTooDense) {
+  std::vector<double> losses;
+  for (int i = 0; i < 15000; ++i) losses.push_back(i % 2 * 2.0);
+  const auto [highest, lowest] = curve_at(draw_loss_curve(losses, 1), 0.5);
+  EXPECT_EQ(lowest - highest, 2);  // a flat line, three pixels thick
+}
+
+TEST(LossCurve, TakesOneLossAndNone) {
+  expect_well_framed(draw_loss_curve({0.5}, 1));
+  expect_well_framed(draw_loss_curve({0, 0, 0}, 1'000'000));
+  EXPECT_EQ(message([] { draw_loss_curve({}, 1); }),
+            "A loss curve needs losses from 0 on and at least one epoch, but 0 losses and 1 epochs "
+            "came; pass those of a training that did not diverge.");
+  EXPECT_NE(message([] { draw_loss_curve({0.5, std::nan("")}, 1); }), "no error");
 }
 
 }  // namespace
