@@ -100,6 +100,12 @@ std::vector<std::string> disabled_passes(const CompileOptions& options) {
 }  // namespace
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
+  StepSignature signature = signature_of(graph);
+  return compile(std::move(graph), std::move(signature), options);
+}
+
+std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
+                                          const CompileOptions& options) {
   const ErrorContext where("compiling '{}'", graph.name);
   const auto start = std::chrono::steady_clock::now();
   const auto progress = [&](int percent) {
@@ -129,7 +135,7 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   log_host_calls(graph);
 
   progress(100);
-  return std::make_shared<Executable>(std::move(graph), std::move(plan));
+  return std::make_shared<Executable>(std::move(graph), std::move(plan), std::move(signature));
 }
 
 }  // namespace tessera

@@ -25,7 +25,12 @@ struct CompileOptions {
   std::function<void(int percent)> progress = {};         // called with 0, then up to 100 when done
 };
 
-// Error where the graph cannot be run; InternalError where it is not a graph.
+// Error where the graph cannot be run, or the signature is not the graph's; InternalError where it
+// is not a graph.
+std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
+                                          const CompileOptions& options = {});
+
+// A graph of which nothing else is known: see signature_of().
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options = {});
 
 }  // namespace tessera
