@@ -72,6 +72,7 @@ class PoplarExecutor(Inspection):
             lambda: _wrapping.named_weights(this()._traced, "parameters"),
             lambda: _wrapping.named_weights(this()._traced, "buffers"),
             lambda tensors: this()._forward(tensors),
+            lambda: _structure.described(this()._output_structure),
             options._core,
             optim.described(optimizer) if optimizer is not None else None,
         )

@@ -290,6 +290,37 @@ def rebuild(structure: Any, tensors: Iterator[torch.Tensor]) -> Any:
     return structure
 
 
+def described(structure: Any) -> str:
+    """The structure as text, for callers who are not Python: `(<tensor>, [<tensor>, 3])`."""
+    if isinstance(structure, Node):
+        return _described_node(structure)
+    if structure is _LEAF or structure is None or type(structure) in (bool, int, float, str):
+        return repr(structure)
+    if type(structure) in (tuple, list):
+        return _in_brackets(type(structure), [described(item) for item in structure])
+    return f"<{type(structure).__name__}>"
+
+
+def _described_node(node):
+    inside = [described(child) for child in node.children]
+    if isinstance(node, Mapping):
+        keys = [described(key) for key in node.keys]
+        text = "{" + ", ".join(f"{key}: {item}" for key, item in zip(keys, inside)) + "}"
+        return text if node.kind is dict else f"{node.kind.__name__}({text})"
+    if isinstance(node, _Sequence) and node.kind in (tuple, list):
+        return _in_brackets(node.kind, inside)
+    if isinstance(node, (_NamedTuple, _Dataclass)):
+        names = [name[1:] for name in node.names("")]
+        inside = [f"{name}={item}" for name, item in zip(names, inside)]
+    return f"{node.kind.__name__}({', '.join(inside)})"
+
+
+def _in_brackets(kind, items):
+    if kind is list:
+        return f"[{', '.join(items)}]"
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
 def is_tensor(structure: Any) -> bool:
     """True for a single tensor."""
     return structure is _LEAF

@@ -64,7 +64,7 @@ class Model {
         std::optional<Optimizer> optimizer = std::nullopt)
       : module_(std::move(module)),
         forward_(std::make_shared<Forward>()),
-        captured_(std::make_shared<std::any>()),
+        captured_(std::make_shared<Captured>()),
         claim_(purpose == Purpose::training ? std::make_unique<detail::TrainingClaim>(&*module_)
                                             : nullptr),
         executor_(std::make_unique<Executor>(purpose, access(), options, std::move(optimizer))) {}
@@ -76,7 +76,7 @@ class Model {
     auto captured = captured_;
     std::vector<at::Tensor> results;
     if (is_capturing()) {  // another model, of whose program this call becomes a part
-      captured = std::make_shared<std::any>();
+      captured = std::make_shared<Captured>();
       results =
           executor_->run_inside(named({inputs...}), forward_into<Result, Tensors...>(captured));
     } else {
@@ -84,7 +84,7 @@ class Model {
       results = executor_->run(named({inputs...}));
     }
     if constexpr (!std::is_void_v<Result>) {
-      const auto* like = std::any_cast<Result>(captured.get());
+      const auto* like = std::any_cast<Result>(&captured->result);
       check(like, "the model was compiled for a forward that returns another type; call destroy()");
       auto next = results.cbegin();
       return detail::Structure<Result>::rebuild(*like, next);
@@ -138,12 +138,19 @@ class Model {
   Executor& executor() { return *executor_; }
 
  private:
+  // What forward returned when it was captured.
+  struct Captured {
+    std::any result;
+    std::string structure;  // see StepSignature
+  };
+
   ModelAccess access() {
     return {
         .parameters = [m = module_] { return detail::named_tensors(m->named_parameters()); },
         .buffers = [m = module_] { return detail::named_tensors(m->named_buffers()); },
         .forward = [f = forward_](const std::vector<at::Tensor>& inputs) { return (*f)(inputs); },
         .modules = [m = module_] { return detail::module_classes(*m); },
+        .output_structure = [c = captured_] { return c->structure; },
     };
   }
 
@@ -156,7 +163,7 @@ class Model {
 
   // Leaves what forward returned in `captured`.
   template <typename Result, typename... Tensors>
-  Forward forward_into(const std::shared_ptr<std::any>& captured) {
+  Forward forward_into(const std::shared_ptr<Captured>& captured) {
     return [m = module_, captured](const std::vector<at::Tensor>& inputs) mutable {
       const auto call = [&m](const auto&... tensors) { return m->forward(tensors...); };
       constexpr std::index_sequence_for<Tensors...> indices;
@@ -166,7 +173,8 @@ class Model {
       } else {
         Result result = detail::apply_list(call, inputs, indices);
         detail::Structure<Result>::flatten(result, outputs);
-        *captured = std::move(result);
+        captured->structure = detail::Structure<Result>::describe(result);
+        captured->result = std::move(result);
       }
       return outputs;
     };
@@ -182,7 +190,7 @@ class Model {
 
   Module module_;
   std::shared_ptr<Forward> forward_;
-  std::shared_ptr<std::any> captured_;  // what forward returned when it was captured
+  std::shared_ptr<Captured> captured_;
   std::unique_ptr<detail::TrainingClaim> claim_;
   std::unique_ptr<Executor> executor_;
 };

@@ -1,13 +1,15 @@
 // What a C++ forward returns as a flat list of tensors, and back: tensors in tuples, pairs,
 // vectors, arrays, maps and optionals, nested as you like. Values of other types come back as
-// captured.
+// captured. `describe` says how they are nested, as StepSignature::structure has it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <map>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -22,12 +24,18 @@ template <typename T>
 struct Structure {
   static void flatten(const T&, TensorList&) {}
   static T rebuild(const T& like, NextTensor&) { return like; }
+  static std::string describe(const T& value) {
+    if constexpr (std::is_same_v<T, bool>) return value ? "True" : "False";
+    if constexpr (std::is_arithmetic_v<T>) return fmt::format("{}", value);
+    return "<value>";
+  }
 };
 
 template <>
 struct Structure<at::Tensor> {
   static void flatten(const at::Tensor& value, TensorList& tensors) { tensors.push_back(value); }
   static at::Tensor rebuild(const at::Tensor&, NextTensor& next) { return *next++; }
+  static std::string describe(const at::Tensor&) { return "<tensor>"; }
 };
 
 template <typename Tuple>
@@ -47,6 +55,15 @@ struct TupleStructure {
         },
         like);
   }
+  static std::string describe(const Tuple& value) {
+    std::vector<std::string> items;
+    std::apply(
+        [&](const auto&... item) {
+          (items.push_back(Structure<std::decay_t<decltype(item)>>::describe(item)), ...);
+        },
+        value);
+    return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
+  }
 };
 template <typename... T>
 struct Structure<std::tuple<T...>> : TupleStructure<std::tuple<T...>> {};
@@ -65,6 +82,11 @@ struct Structure<std::vector<T>> {
     for (const T& item : like) made.push_back(Structure<T>::rebuild(item, next));
     return made;
   }
+  static std::string describe(const std::vector<T>& value) {
+    std::vector<std::string> items;
+    for (const T& item : value) items.push_back(Structure<T>::describe(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  }
 };
 
 template <typename T>
@@ -75,6 +97,9 @@ struct Structure<std::optional<T>> {
   static std::optional<T> rebuild(const std::optional<T>& like, NextTensor& next) {
     if (!like) return std::nullopt;
     return Structure<T>::rebuild(*like, next);
+  }
+  static std::string describe(const std::optional<T>& value) {
+    return value ? Structure<T>::describe(*value) : "None";
   }
 };
 
@@ -87,6 +112,17 @@ struct Structure<std::map<Key, T>> {
     std::map<Key, T> made;
     for (const auto& [key, item] : like) made.emplace(key, Structure<T>::rebuild(item, next));
     return made;
+  }
+  static std::string describe(const std::map<Key, T>& value) {
+    std::vector<std::string> items;
+    for (const auto& [key, item] : value) {
+      items.push_back(fmt::format("{}: {}", described_key(key), Structure<T>::describe(item)));
+    }
+    return fmt::format("{{{}}}", fmt::join(items, ", "));
+  }
+  static std::string described_key(const Key& key) {
+    if constexpr (std::is_convertible_v<Key, std::string>) return fmt::format("'{}'", key);
+    return Structure<Key>::describe(key);
   }
 };
 

@@ -52,6 +52,13 @@ void raise_pending_signal() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+std::function<std::string()> text_of(const py::function& function) {
+  return [text = held(function)] {
+    const py::gil_scoped_acquire gil;
+    return (*text)().cast<std::string>();
+  };
+}
+
 Forward forward_of(const py::function& function) {
   return [call = held(function)](const std::vector<at::Tensor>& inputs) {
     const py::gil_scoped_acquire gil;
@@ -60,7 +67,8 @@ Forward forward_of(const py::function& function) {
 }
 
 ModelAccess access_to(const py::function& parameters, const py::function& buffers,
-                      const py::function& forward, const Options& options) {
+                      const py::function& forward, const py::function& output_structure,
+                      const Options& options) {
   return {.parameters = list_of(parameters),
           .buffers = list_of(buffers),
           .forward = forward_of(forward),
@@ -71,7 +79,8 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
                         .forget_error = &forget_python_error,
                         .throw_wrapped = &throw_as_python_error,
                         .unwrapped = &carried_by_python_error},
-          .poll = &raise_pending_signal};
+          .poll = &raise_pending_signal,
+          .output_structure = text_of(output_structure)};
 }
 
 // Whether dictionaries still hold the objects they held: `entries` are (dictionary, key, object),
@@ -118,17 +127,17 @@ void bind_executor(py::module_& module) {
   bind_inspection(executor);
   executor
       .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
-                       const py::function& forward, const Options& options,
-                       std::optional<Optimizer> optimizer) {
+                       const py::function& forward, const py::function& output_structure,
+                       const Options& options, std::optional<Optimizer> optimizer) {
              options.freeze();
              const auto purpose = training ? Purpose::training : Purpose::inference;
-             auto model = access_to(parameters, buffers, forward, options);
+             auto model = access_to(parameters, buffers, forward, output_structure, options);
              const py::gil_scoped_release release;
              return std::make_unique<Executor>(purpose, std::move(model), options,
                                                std::move(optimizer));
            }),
            py::arg("training"), py::arg("parameters"), py::arg("buffers"), py::arg("forward"),
-           py::arg("options"), py::arg("optimizer") = py::none())
+           py::arg("output_structure"), py::arg("options"), py::arg("optimizer") = py::none())
       .def(
           "run",
           [](Executor& self, const PyNamed& inputs) { return self.run(named_tensors(inputs)); },
@@ -178,6 +187,8 @@ void bind_executor(py::module_& module) {
            })
       .def_property_readonly("options", &Executor::options,
                              py::return_value_policy::reference_internal)
+      .def("signature_text",
+           [](const Executor& self) { return print(self.executable().signature()); })
       .def("graph_text", [](const Executor& self) { return print(self.executable().graph()); })
       .def("plan_text", [](const Executor& self) { return cpu::print(self.executable().plan()); });
 

@@ -62,11 +62,11 @@ Trial::Trial(Graph graph, int64_t runs, int threads, int64_t steps)
   for (size_t i = 0; i < executable_->states().size(); ++i) {
     session_.write_state(i, made_up(executable_->states()[i].type, ++key));
   }
-  for (const NamedType& input : executable_->data_inputs()) {
+  for (const StepInput& input : executable_->data_inputs()) {
     values_.push_back(made_up(input.type, ++key));
     request_.inputs.push_back(values_.back().data());
   }
-  for (const NamedType& output : executable_->outputs()) {
+  for (const StepOutput& output : executable_->outputs()) {
     values_.emplace_back(static_cast<size_t>(bytes(output.type)));
     request_.outputs.push_back({values_.back().data(), OutputMode::final_value, 1});
   }

@@ -18,6 +18,9 @@ struct PrintOptions {
 std::string print(const Graph& graph, const PrintOptions& options = {});
 Graph parse(std::string_view text);
 
+// Attributes in braces, whole: what take_attributes() reads.
+std::string print_attributes(const Attrs& attrs);
+
 // The attributes in braces at the front of a text, which moves past them.
 Attrs take_attributes(std::string_view& text);
 

@@ -99,6 +99,15 @@ std::string attr_text(const Attr& attr, size_t elide_over) {
   return "?";
 }
 
+std::string attrs_text(const Attrs& attrs, size_t elide_over) {
+  std::string out = "{";
+  for (const auto& [name, attr] : attrs) {
+    if (out.size() > 1) out += ", ";
+    out += name_text(name) + " = " + attr_text(attr, elide_over);
+  }
+  return out + '}';
+}
+
 class Printer {
  public:
   Printer(const Graph& graph, const PrintOptions& options) : graph_(graph), options_(options) {}
@@ -169,13 +178,7 @@ class Printer {
   }
 
   std::string attrs(const Attrs& attrs) const {
-    if (attrs.empty()) return "";
-    std::string out = " {";
-    for (const auto& [name, attr] : attrs) {
-      if (out.size() > 2) out += ", ";
-      out += name_text(name) + " = " + attr_text(attr, options_.elide_blobs_over);
-    }
-    return out + '}';
+    return attrs.empty() ? "" : fmt::format(" {}", attrs_text(attrs, options_.elide_blobs_over));
   }
 
   std::string place(const Node& node) const {
@@ -199,6 +202,7 @@ class Printer {
 
 }  // namespace
 
+std::string print_attributes(const Attrs& attrs) { return attrs_text(attrs, 0); }
 std::string print_attr(const Attr& attr) { return attr_text(attr, elide_in_messages_over); }
 
 std::string print(const Graph& graph, const PrintOptions& options) {

@@ -71,10 +71,10 @@ void expect_no_allocations(const Graph& graph) {
     };
     RunRequest request;
     request.device_iterations = 2;
-    for (const NamedType& input : executable.data_inputs()) {
+    for (const StepInput& input : executable.data_inputs()) {
       request.inputs.push_back(room(input.type));
     }
-    for (const NamedType& output : executable.outputs()) {
+    for (const StepOutput& output : executable.outputs()) {
       request.outputs.push_back({room(output.type), OutputMode::all, 1});
     }
     request.poll = [] {};

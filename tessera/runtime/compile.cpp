@@ -1,5 +1,6 @@
 #include "tessera/runtime/compile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
@@ -71,6 +72,12 @@ std::vector<Pass> passes_of_a_compilation() {
 }
 
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options) {
+  StepSignature signature = signature_of(graph);
+  return compile(std::move(graph), std::move(signature), options);
+}
+
+std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
+                                          const CompileOptions& options) {
   const ErrorContext where("compiling '{}'", graph.name);
   const auto start = std::chrono::steady_clock::now();
   const auto progress = [&](int percent) {
@@ -98,7 +105,7 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
   log_host_calls(graph);
 
   progress(100);
-  return std::make_shared<Executable>(std::move(graph), std::move(plan));
+  return std::make_shared<Executable>(std::move(graph), std::move(plan), std::move(signature));
 }
 
 }  // namespace tessera

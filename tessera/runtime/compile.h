@@ -30,8 +30,12 @@ struct CompileOptions {
 // then the rewrites for this CPU (backend/cpu/lower/rewrites.h).
 std::vector<Pass> passes_of_a_compilation();
 
-// Error where the graph cannot be run or a disabled pass is none; InternalError where it is not a
-// graph.
+// Error where the graph cannot be run, a disabled pass is none, or the signature is not the
+// graph's; InternalError where it is not a graph.
+std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
+                                          const CompileOptions& options = {});
+
+// A graph of which nothing else is known: see signature_of().
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options = {});
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/ir/graph.h"
+#include "tessera/runtime/step_signature.h"
 
 namespace tessera {
 
@@ -24,15 +25,17 @@ struct StateInfo {
 
 class Executable {
  public:
-  Executable(Graph graph, cpu::Plan plan);
+  // Error where the signature is not one of the graph.
+  Executable(Graph graph, cpu::Plan plan, StepSignature signature);
 
   const Graph& graph() const { return graph_; }
   const cpu::Plan& plan() const { return plan_; }
+  const StepSignature& signature() const { return signature_; }
 
   // In the graph's order.
-  const std::vector<NamedType>& data_inputs() const { return data_inputs_; }
+  const std::vector<StepInput>& data_inputs() const { return signature_.inputs; }
+  const std::vector<StepOutput>& outputs() const { return signature_.outputs; }
   const std::vector<NamedType>& hyperparameters() const { return hyperparameters_; }
-  const std::vector<NamedType>& outputs() const { return outputs_; }
   const std::vector<StateInfo>& states() const { return states_; }
 
   // The kernels that were chosen by timing; given to another compilation of the graph, they are
@@ -42,7 +45,8 @@ class Executable {
  private:
   Graph graph_;
   cpu::Plan plan_;
-  std::vector<NamedType> data_inputs_, hyperparameters_, outputs_;
+  StepSignature signature_;
+  std::vector<NamedType> hyperparameters_;
   std::vector<StateInfo> states_;
 };
 

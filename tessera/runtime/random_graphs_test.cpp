@@ -21,11 +21,11 @@ void run_compiled(const std::string& text, uint64_t seed) {
   }
   std::vector<std::vector<std::byte>> memory;
   RunRequest request;
-  for (const NamedType& input : executable->data_inputs()) {
+  for (const StepInput& input : executable->data_inputs()) {
     memory.push_back(random_values(draw, input.type));
     request.inputs.push_back(memory.back().data());
   }
-  for (const NamedType& output : executable->outputs()) {
+  for (const StepOutput& output : executable->outputs()) {
     memory.emplace_back(static_cast<size_t>(bytes(output.type)));
     request.outputs.push_back({memory.back().data(), OutputMode::final_value, 1});
   }

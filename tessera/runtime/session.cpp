@@ -1,73 +1,23 @@
 #include "tessera/runtime/session.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <optional>
+#include <exception>
+#include <thread>
 
-#include "tessera/backend/cpu/kernels/add_into.h"
-#include "tessera/backend/cpu/kernels/copy.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float_pair.h"
 #include "tessera/ops/host_call.h"
-#include "tessera/ops/registry.h"
 
 namespace tessera {
-namespace {
 
-// Whether there are updates and nothing that sums up gradients for them: each uses those of one
-// micro-batch, which may not even be stored.
-bool updates_every_micro_batch(const Graph& graph) {
-  const auto& states = graph.states();
-  const auto& nodes = graph.nodes();
-  const bool sums_up = std::any_of(states.begin(), states.end(), [](const State& state) {
-    return state.kind == StateKind::accumulator;
-  });
-  return !sums_up && std::any_of(nodes.begin(), nodes.end(),
-                                 [](const Node& node) { return op(node).kind == Kind::update; });
-}
-
-// Where the value of an iteration's step goes, counted in values; nowhere where it is not kept.
-// An iteration has `steps` of them.
-std::optional<int64_t> slot_of(const RequestedOutput& output, int64_t iteration, int64_t iterations,
-                               int64_t step, int64_t steps) {
-  switch (output.mode) {
-    case OutputMode::all:
-      return iteration * steps + step;
-    case OutputMode::final_value:
-      if (iteration + 1 < iterations || step + 1 < steps) return std::nullopt;
-      return 0;
-    case OutputMode::every_n:
-      if ((iteration + 1) % output.period != 0) return std::nullopt;
-      return iteration / output.period * steps + step;
-    case OutputMode::sum:
-      return iteration * steps + step;  // the first is written, the others are added
+Session::Session(std::shared_ptr<const Executable> executable, int threads, int replicas)
+    : executable_(std::move(executable)), group_(replicas) {
+  const bool alone = replicas == 1;
+  for (int i = 0; i < replicas; ++i) {
+    replicas_.push_back(std::make_unique<Replica>(*executable_, std::max(threads / replicas, 1),
+                                                  alone ? nullptr : &group_.member(i)));
   }
-  return std::nullopt;
-}
-
-int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-
-}  // namespace
-
-int64_t outputs_kept(OutputMode mode, int64_t period, int64_t device_iterations,
-                     int64_t gradient_accumulation) {
-  switch (mode) {
-    case OutputMode::final_value:
-    case OutputMode::sum:
-      return 1;
-    case OutputMode::every_n:
-      return device_iterations / period * gradient_accumulation;
-    case OutputMode::all:
-      return device_iterations * gradient_accumulation;
-  }
-  return 0;
-}
-
-Session::Session(std::shared_ptr<const Executable> executable, int threads)
-    : executable_(std::move(executable)),
-      pool_(threads, executable_->plan().target.level),
-      engine_(executable_->plan(), pool_) {
   check_host_calls_can_run(executable_->graph());
   trace_ = TraceFile::from_environment(executable_->plan(), threads);
   if (trace_) record(&trace_->timeline());
@@ -79,17 +29,17 @@ void Session::write_state(size_t index, std::span<const std::byte> value) {
   check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
         "The value for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
         bytes(state.type), value.size());
-  if (value.empty()) return;
-  cpu::copy_from_dense(value.data(), engine_.state(index), pool_);
+  for (const auto& replica : replicas_) replica->write_state(index, value);
 }
 
-void Session::read_state(size_t index, std::span<std::byte> value) const {
+void Session::read_state(size_t index, std::span<std::byte> value, size_t replica) const {
   TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);
+  TESSERA_INVARIANT(replica < replicas_.size(), "replica {} of {}", replica, replicas_.size());
   const StateInfo& state = executable_->states()[index];
   check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
         "The room for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
         bytes(state.type), value.size());
-  if (!value.empty()) cpu::copy_dense(engine_.state(index), value.data(), pool_);
+  replicas_[replica]->read_state(index, value);
 }
 
 void Session::set_hyperparameter(size_t index, double value) {
@@ -99,47 +49,110 @@ void Session::set_hyperparameter(size_t index, double value) {
   const auto size = static_cast<size_t>(bytes(input.type));
   TESSERA_INVARIANT(input.type.dtype == DType::f32 && size <= sizeof pair, "'{}' is {}", input.name,
                     to_string(input.type));
-  std::memcpy(engine_.hyperparameter(index), &pair, size);
+  for (const auto& replica : replicas_) {
+    std::memcpy(replica->engine().hyperparameter(index), &pair, size);
+  }
+}
+
+std::vector<cpu::HostCallTime> Session::host_calls() const {
+  std::vector<cpu::HostCallTime> times = replicas_[0]->engine().host_calls();
+  for (size_t r = 1; r < replicas_.size(); ++r) {
+    for (size_t i = 0; i < times.size(); ++i) {
+      const cpu::HostCallTime& more = replicas_[r]->engine().host_calls()[i];
+      times[i].runs += more.runs;
+      times[i].nanoseconds += more.nanoseconds;
+    }
+  }
+  return times;
+}
+
+void Session::check_values(bool check) {
+  for (const auto& replica : replicas_) replica->engine().check_values(check);
+}
+
+void Session::check_calls(bool check) {
+  for (const auto& replica : replicas_) replica->engine().check_calls(check);
+}
+
+void Session::set_rng(RngState rng) {
+  for (const auto& replica : replicas_) replica->set_rng(rng);
 }
 
 void Session::run(const RunRequest& request) {
-  check_request(request);
-  engine_.set_poll(request.poll ? &request.poll : nullptr);
+  const RunExtent extent = extent_of(request);
+  check_request(request, extent);
   try {
-    for (int64_t iteration = 0; iteration < request.device_iterations; ++iteration) {
-      for (int64_t step = 0; step < request.gradient_accumulation; ++step) {
-        run_micro_batch(request, iteration * request.gradient_accumulation + step);
-      }
-      engine_.run_update(rng_);
-      for (const RequestedState& state : request.states) {
-        const auto slot = slot_of(state.output, iteration, request.device_iterations, 0, 1);
-        if (slot) keep(engine_.state(state.state), state.output, *slot);
-      }
+    if (replicas_.size() == 1) {
+      replicas_[0]->run(request, extent);
+    } else {
+      run_together(request, extent);
     }
   } catch (...) {
-    clear_accumulators();
+    begin_anew();
     throw;
   }
 }
 
-void Session::check_request(const RunRequest& request) const {
+// The first replica runs in the caller's thread, the others in threads for this run.
+void Session::run_together(const RunRequest& request, const RunExtent& extent) {
+  std::vector<std::exception_ptr> errors(replicas_.size());
+  const auto run_one = [&](size_t i) {
+    try {
+      replicas_[i]->run(request, extent);
+    } catch (const Aborted&) {
+      // The one that failed says why.
+    } catch (...) {
+      errors[i] = std::current_exception();
+      group_.abort();
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (size_t i = 1; i < replicas_.size(); ++i) threads.emplace_back(run_one, i);
+    run_one(0);
+  } catch (...) {  // no thread could be made: those that run must not wait for it
+    errors[0] = std::current_exception();
+    group_.abort();
+  }
+  for (std::thread& thread : threads) thread.join();
+  group_.reset();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+// Replicas that were stopped may have drawn from steps that others had not come to.
+void Session::begin_anew() {
+  RngState rng = replicas_[0]->rng();
+  for (const auto& replica : replicas_) {
+    replica->clear_accumulators();
+    rng.step = std::max(rng.step, replica->rng().step);
+  }
+  set_rng(rng);
+}
+
+RunExtent Session::extent_of(const RunRequest& request) const {
+  const StepSignature& signature = executable_->signature();
+  return {.device_iterations = request.device_iterations.value_or(signature.device_iterations),
+          .gradient_accumulation = signature.gradient_accumulation,
+          .replicas = group_.size()};
+}
+
+void Session::check_request(const RunRequest& request, const RunExtent& extent) const {
   TESSERA_INVARIANT(request.inputs.size() == executable_->data_inputs().size() &&
                         request.outputs.size() == executable_->outputs().size(),
                     "{} inputs and {} outputs, the executable has {} and {}", request.inputs.size(),
                     request.outputs.size(), executable_->data_inputs().size(),
                     executable_->outputs().size());
-  check(request.device_iterations >= 1 && request.gradient_accumulation >= 1, ErrorKind::value,
-        "Device iterations and gradient accumulation must be at least 1, they are {} and {}.",
-        request.device_iterations, request.gradient_accumulation);
-  check(request.gradient_accumulation == 1 || !updates_every_micro_batch(executable_->graph()),
-        ErrorKind::value,
-        "This step was compiled with a gradient accumulation of 1: it keeps no sums of gradients, "
-        "and cannot run with {}.",
-        request.gradient_accumulation);
-  TESSERA_INVARIANT(request.times.empty() ||
-                        request.times.size() == static_cast<size_t>(request.device_iterations *
-                                                                    request.gradient_accumulation),
-                    "times for {} micro-batches", request.times.size());
+  check(extent.device_iterations >= 1, ErrorKind::value,
+        "Device iterations must be at least 1, they are {}.", extent.device_iterations);
+  const int64_t wanted = request.gradient_accumulation.value_or(extent.gradient_accumulation);
+  check(wanted == extent.gradient_accumulation, ErrorKind::value,
+        "This step was compiled with a gradient accumulation of {}, and cannot run with {}.",
+        extent.gradient_accumulation, wanted);
+  TESSERA_INVARIANT(
+      request.times.empty() || request.times.size() == static_cast<size_t>(extent.of_a_replica()),
+      "times for {} micro-batches", request.times.size());
   const auto check_period = [](const RequestedOutput& output) {
     check(output.mode != OutputMode::every_n || output.period >= 1, ErrorKind::value,
           "The output period must be at least 1, it is {}.", output.period);
@@ -148,44 +161,6 @@ void Session::check_request(const RunRequest& request) const {
   for (const RequestedState& state : request.states) {
     TESSERA_INVARIANT(state.state < executable_->states().size(), "state {}", state.state);
     check_period(state.output);
-  }
-}
-
-void Session::run_micro_batch(const RunRequest& request, int64_t micro_batch) {
-  MicroBatchTimes unused;
-  const bool timed = !request.times.empty();
-  MicroBatchTimes& times = timed ? request.times[static_cast<size_t>(micro_batch)] : unused;
-  if (timed) times.inputs_requested = now();
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    engine_.set_data_input(
-        i, request.inputs[i] + micro_batch * bytes(executable_->data_inputs()[i].type));
-  }
-  if (timed) times.inputs_read = now();
-  engine_.run_micro_batch(rng_);
-  if (timed) times.outputs_ready = now();
-  const int64_t steps = request.gradient_accumulation;
-  for (size_t i = 0; i < request.outputs.size(); ++i) {
-    const auto slot = slot_of(request.outputs[i], micro_batch / steps, request.device_iterations,
-                              micro_batch % steps, steps);
-    if (slot) keep(engine_.output(i), request.outputs[i], *slot);
-  }
-  if (timed) times.outputs_written = now();
-  ++rng_.step;
-}
-
-void Session::keep(const TensorView& value, const RequestedOutput& output, int64_t slot) {
-  if (output.mode == OutputMode::sum) {
-    if (slot > 0) return cpu::add_into(value, output.data);
-  }
-  const int64_t size = value.numel() * static_cast<int64_t>(size_of(value.dtype));
-  cpu::copy_dense(value, output.data + slot * size, pool_);
-}
-
-void Session::clear_accumulators() {
-  for (size_t i = 0; i < executable_->states().size(); ++i) {
-    const StateInfo& state = executable_->states()[i];
-    if (state.kind != StateKind::accumulator) continue;
-    std::memset(engine_.state(i).data, 0, static_cast<size_t>(bytes(state.type)));
   }
 }
 

@@ -43,7 +43,7 @@ struct Trial {
     const int64_t all = iterations * accumulation;
     for (int64_t i = 0; i < 2 * all; ++i) x.push_back(static_cast<float>(i + 1));
     y.resize(static_cast<size_t>(2 * all));
-    w.resize(static_cast<size_t>(2 * outputs_kept(mode, period, iterations, 1)));
+    w.resize(static_cast<size_t>(2 * outputs_kept(mode, period, {iterations, 1})));
     request.device_iterations = iterations;
     request.gradient_accumulation = accumulation;
     request.inputs = {bytes_of(x)};
@@ -53,8 +53,12 @@ struct Trial {
 };
 
 std::unique_ptr<Session> session_at(
-    float weight, const CompileOptions& options = compile_options_of_environment()) {
-  auto session = std::make_unique<Session>(compile(step(), options), 1);
+    float weight, int64_t accumulation,
+    const CompileOptions& options = compile_options_of_environment()) {
+  Graph graph = step();
+  StepSignature signature = signature_of(graph, accumulation);
+  auto session =
+      std::make_unique<Session>(compile(std::move(graph), std::move(signature), options), 1);
   const std::vector<float> w = {weight, weight};
   session->write_state(0, std::as_bytes(std::span(w)));
   return session;
@@ -64,24 +68,24 @@ std::unique_ptr<Session> session_at(
 // spec: 5 EveryN
 TEST(SessionRequests, StatesAreReadAfterEveryUpdate) {
   Trial all(OutputMode::all, 1, 4, 2);
-  session_at(100)->run(all.request);
+  session_at(100, 2)->run(all.request);
   // Micro-batches hold (1,2), (3,4), ...: the first update takes 1+3 and 2+4.
   EXPECT_EQ(all.w, (std::vector<float>{96, 94, 84, 80, 64, 58, 36, 28}));
   Trial every(OutputMode::every_n, 2, 4, 2);
-  session_at(100)->run(every.request);
+  session_at(100, 2)->run(every.request);
   EXPECT_EQ(every.w, (std::vector<float>{84, 80, 36, 28}));
   Trial final_one(OutputMode::final_value, 1, 4, 2);
-  session_at(100)->run(final_one.request);
+  session_at(100, 2)->run(final_one.request);
   EXPECT_EQ(final_one.w, (std::vector<float>{36, 28}));
   Trial sum(OutputMode::sum, 1, 4, 2);
-  session_at(100)->run(sum.request);
+  session_at(100, 2)->run(sum.request);
   EXPECT_EQ(sum.w, (std::vector<float>{280, 260}));
 }
 
 // spec: 5 EveryN
 TEST(SessionRequests, APeriodThatDoesNotDivideKeepsWholePeriods) {
   Trial run(OutputMode::every_n, 3, 4, 1);
-  session_at(100)->run(run.request);
+  session_at(100, 1)->run(run.request);
   EXPECT_EQ(run.w.size(), 2U);
   EXPECT_EQ(run.w, (std::vector<float>{100 - 1 - 3 - 5, 100 - 2 - 4 - 6}));
 }
@@ -91,7 +95,7 @@ TEST(SessionRequests, TimesAreInOrder) {
   Trial run(OutputMode::all, 1, 3, 2);
   run.times.resize(6);
   run.request.times = run.times;
-  session_at(100)->run(run.request);
+  session_at(100, 2)->run(run.request);
   int64_t last = 1;
   for (const MicroBatchTimes& time : run.times) {
     EXPECT_LE(last, time.inputs_requested);
@@ -116,24 +120,24 @@ TEST(SessionRequests, ValuesThatStopBeingFiniteAreFound) {
   CompileOptions exact = compile_options_of_environment();
   exact.disabled_passes = {"fuse_elementwise", "fuse_updates"};
   Trial run(OutputMode::all, 1, 1, 1);
-  auto session = session_at(0, exact);
+  auto session = session_at(0, 1, exact);
   EXPECT_EQ(failure_of(*session, run), "");  // off by default
   EXPECT_TRUE(std::isinf(run.y[0]));
 
-  session = session_at(0, exact);
+  session = session_at(0, 1, exact);
   session->check_values(true);
   EXPECT_NE(failure_of(*session, run).find("div made an infinite value"), std::string::npos);
 
   run.x = {0, 0};
   run.request.inputs = {bytes_of(run.x)};
-  session = session_at(0, exact);
+  session = session_at(0, 1, exact);
   session->check_values(true);
   EXPECT_NE(failure_of(*session, run).find("div made a NaN"), std::string::npos);
 
   // What comes in is the user's: only what the program adds to it is an exception.
   run.x = {std::numeric_limits<float>::infinity(), 1};
   run.request.inputs = {bytes_of(run.x)};
-  session = session_at(2, exact);
+  session = session_at(2, 1, exact);
   session->check_values(true);
   EXPECT_EQ(failure_of(*session, run), "");
 }

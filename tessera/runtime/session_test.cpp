@@ -70,9 +70,11 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-std::unique_ptr<Session> trained_session(int threads = 1) {
+std::unique_ptr<Session> trained_session(int64_t accumulation = 1, int threads = 1) {
+  Graph graph = training_step();
+  StepSignature signature = signature_of(graph, accumulation);
   auto session = std::make_unique<Session>(
-      compile(training_step(), compile_options_of_environment()), threads);
+      compile(std::move(graph), std::move(signature), compile_options_of_environment()), threads);
   session->write_state(0, bytes_of(random_values(width * width, 1)));
   session->set_hyperparameter(0, 1e-4F);
   return session;
@@ -87,7 +89,7 @@ struct Wish {
 
 Results run(Session& session, const Wish& wish, const std::vector<float>& x, int64_t skip = 0) {
   const auto kept = static_cast<size_t>(
-      outputs_kept(wish.mode, wish.period, wish.device_iterations, wish.gradient_accumulation));
+      outputs_kept(wish.mode, wish.period, {wish.device_iterations, wish.gradient_accumulation}));
   Results results;
   results.y.resize(kept * batch * width);
   results.positive.resize(kept * batch * width);
@@ -124,7 +126,7 @@ TEST(Session, KnowsWhatGoesInAndOut) {
 }
 
 TEST(Session, RunsTheUpdateOnceForAllAccumulationSteps) {
-  auto session = trained_session();
+  auto session = trained_session(3);
   const Results all = run(*session, {1, 3}, six_micro_batches());
   // By hand, in double.
   const auto w = random_values(width * width, 1);
@@ -147,9 +149,9 @@ TEST(Session, RunsTheUpdateOnceForAllAccumulationSteps) {
 }
 
 TEST(Session, DeviceIterationsAreTheSameAsSeveralRuns) {
-  auto at_once = trained_session();
+  auto at_once = trained_session(2);
   const Results all = run(*at_once, {3, 2}, six_micro_batches());
-  auto step_by_step = trained_session();
+  auto step_by_step = trained_session(2);
   Results last;
   for (int64_t i = 0; i < 3; ++i) {
     last = run(*step_by_step, {1, 2}, six_micro_batches(), 2 * i);
@@ -162,39 +164,39 @@ TEST(Session, DeviceIterationsAreTheSameAsSeveralRuns) {
 
 TEST(Session, HasTheSameBitsForAnyNumberOfThreads) {
   const Wish request{3, 2};
-  auto one = trained_session();
+  auto one = trained_session(2);
   const Results expected = run(*one, request, six_micro_batches());
   for (const int threads : {2, 3}) {
-    auto session = trained_session(threads);
+    auto session = trained_session(2, threads);
     EXPECT_EQ(run(*session, request, six_micro_batches()), expected) << threads;
   }
 }
 
 TEST(Session, OutputModesKeepWhatTheyPromise) {
   const Wish request{3, 2};
-  auto session = trained_session();
+  auto session = trained_session(2);
   const Results all = run(*session, request, six_micro_batches());
   const size_t one = batch * width;
   ASSERT_EQ(all.y.size(), 6 * one);
 
   Wish last = request;
   last.mode = OutputMode::final_value;
-  const Results final_value = run(*trained_session(), last, six_micro_batches());
+  const Results final_value = run(*trained_session(2), last, six_micro_batches());
   EXPECT_EQ(final_value.y, std::vector<float>(all.y.end() - one, all.y.end()));
   EXPECT_EQ(final_value.count, std::vector<int32_t>{6});
 
   Wish third = request;
   third.mode = OutputMode::every_n;
   third.period = 3;
-  const Results every_third = run(*trained_session(), third, six_micro_batches());
+  const Results every_third = run(*trained_session(2), third, six_micro_batches());
   EXPECT_EQ(every_third.y, std::vector<float>(all.y.end() - 2 * one, all.y.end()));
   EXPECT_EQ(every_third.count, (std::vector<int32_t>{5, 6}));
   third.period = 1;
-  EXPECT_EQ(run(*trained_session(), third, six_micro_batches()), all);
+  EXPECT_EQ(run(*trained_session(2), third, six_micro_batches()), all);
 
   Wish added = request;
   added.mode = OutputMode::sum;
-  const Results sum = run(*trained_session(), added, six_micro_batches());
+  const Results sum = run(*trained_session(2), added, six_micro_batches());
   EXPECT_EQ(sum.count, std::vector<int32_t>{21});
   for (size_t i = 0; i < one; ++i) {
     float y = all.y[i];
@@ -209,9 +211,9 @@ TEST(Session, OutputModesKeepWhatTheyPromise) {
 }
 
 TEST(Session, APeriodThatDoesNotDivideLeavesTheRestOut) {
-  EXPECT_EQ(outputs_kept(OutputMode::every_n, 2, 3, 2), 2);
+  EXPECT_EQ(outputs_kept(OutputMode::every_n, 2, {3, 2}), 2);
   const Results second =
-      run(*trained_session(), {3, 2, OutputMode::every_n, 2}, six_micro_batches());
+      run(*trained_session(2), {3, 2, OutputMode::every_n, 2}, six_micro_batches());
   EXPECT_EQ(second.count, (std::vector<int32_t>{3, 4}));
 }
 
@@ -232,13 +234,12 @@ TEST(Session, AnErrorLeavesParametersAloneAndTheSessionUsable) {
   graph.states()[1].after_update =
       build.add("fill", {}, {{"shape", Shape{2, 3}}, {"value", 0.0}, {"dtype", DType::f32}});
 
-  Session session(compile(graph, compile_options_of_environment()), 2);
+  Session session(compile(graph, signature_of(graph, 2), compile_options_of_environment()), 2);
   const std::vector<float> before = {1, 2, 3, 4, 5, 6};
   session.write_state(0, bytes_of(before));
   std::vector<int32_t> labels = {0, 1, 0, 7};
   float loss = 0;
   RunRequest request;
-  request.gradient_accumulation = 2;
   request.inputs = {reinterpret_cast<const std::byte*>(labels.data())};
   request.outputs = {{reinterpret_cast<std::byte*>(&loss), OutputMode::sum, 1}};
   EXPECT_THROW(session.run(request), Error);
@@ -261,6 +262,7 @@ TEST(Session, AccumulatesOnlyWhereTheStepDoes) {
   build.set_place({}, Phase::update);
   graph.states()[0].after_update =
       build.add("sgd", {w, x, {}, {}, rate, rate, rate, rate}, {{"nesterov", false}});
+  EXPECT_THROW(compile(graph, signature_of(graph, 2)), Error);
   Session session(compile(graph, compile_options_of_environment()), 1);
   const std::vector<float> batches = {1, 2, 3, 4};
   RunRequest request;
@@ -268,6 +270,46 @@ TEST(Session, AccumulatesOnlyWhereTheStepDoes) {
   request.device_iterations = 2;
   session.run(request);
   request.gradient_accumulation = 2;
+  EXPECT_THROW(session.run(request), Error);
+}
+
+TEST(Session, RunsWithTheAccumulationThatWasCompiled) {
+  auto session = trained_session(2);
+  const auto other = [&](int64_t accumulation) {
+    try {
+      run(*session, {1, accumulation}, six_micro_batches());
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(other(3),
+            "This step was compiled with a gradient accumulation of 2, and cannot run with 3.");
+  EXPECT_NE(other(1), "");
+  EXPECT_EQ(other(2), "");
+}
+
+TEST(Session, RunsAsOftenAsTheSignatureSaysUnlessToldOtherwise) {
+  Graph graph = training_step();
+  StepSignature signature = signature_of(graph, 2);
+  signature.device_iterations = 3;
+  Session session(compile(std::move(graph), std::move(signature), compile_options_of_environment()),
+                  1);
+  RunRequest request;
+  request.inputs = {reinterpret_cast<const std::byte*>(six_micro_batches().data())};
+  Results results;
+  results.y.resize(6 * batch * width);
+  results.positive.resize(6 * batch * width);
+  results.count.resize(6);
+  request.outputs = {{reinterpret_cast<std::byte*>(results.y.data())},
+                     {reinterpret_cast<std::byte*>(results.positive.data())},
+                     {reinterpret_cast<std::byte*>(results.count.data())}};
+  session.run(request);
+  EXPECT_EQ(session.rng().step, 6U);
+  request.device_iterations = 1;
+  session.run(request);
+  EXPECT_EQ(session.rng().step, 8U);
+  request.device_iterations = 0;
   EXPECT_THROW(session.run(request), Error);
 }
 

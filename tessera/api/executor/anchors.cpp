@@ -26,6 +26,18 @@ std::string_view log_name(OutputMode mode) {
   return "";
 }
 
+StepAnchor::Source source_of(TensorName::Kind kind) {
+  switch (kind) {
+    case TensorName::Kind::value:
+      return StepAnchor::Source::output;
+    case TensorName::Kind::updated:
+      return StepAnchor::Source::state;
+    case TensorName::Kind::hyperparameter:
+      return StepAnchor::Source::hyperparameter;
+  }
+  return StepAnchor::Source::output;
+}
+
 }  // namespace
 
 Shape stacked(Shape shape, int64_t count) {
@@ -35,66 +47,63 @@ Shape stacked(Shape shape, int64_t count) {
   return shape;
 }
 
-Anchors::Anchors(const std::vector<AnchorWish>& wishes, const TensorNames& names, Graph& graph) {
+std::vector<StepAnchor> add_anchors(const std::vector<AnchorWish>& wishes, const TensorNames& names,
+                                    Graph& graph) {
+  std::vector<StepAnchor> anchors;
   for (const AnchorWish& wish : wishes) {
     const ErrorContext where("anchorTensor '{}'", wish.short_name);
     const TensorName& named = names.find(wish.long_name);
     log(LogLevel::debug, "anchored tensor {} {}/{}", wish.long_name, log_name(wish.mode),
         wish.mode == OutputMode::every_n ? wish.period : 1);
-    Anchor& anchor = anchors_.emplace_back();
-    anchor.wish = wish;
-    anchor.kind = named.kind;
-    anchor.index = named.index;
+    anchors.push_back({wish.short_name, wish.long_name, source_of(named.kind), named.index,
+                       wish.mode, wish.period});
     if (named.kind != TensorName::Kind::value) continue;
-    anchor.index = graph.outputs().size();
+    anchors.back().index = graph.outputs().size();
     graph.add_output("Anchor___" + wish.short_name, named.value);
   }
+  return anchors;
 }
 
-const AnchorWish* Anchors::wish_for_output(size_t output) const {
-  for (const Anchor& anchor : anchors_) {
-    if (anchor.kind == TensorName::Kind::value && anchor.index == output) return &anchor.wish;
-  }
-  return nullptr;
-}
-
-void Anchors::prepare(const Executable& executable, RunRequest& request) {
-  for (Anchor& anchor : anchors_) {
-    if (anchor.kind != TensorName::Kind::updated) continue;
-    const TensorType& type = executable.states().at(anchor.index).type;
+Anchors::Anchors(const Executable& executable, RunRequest& request)
+    : device_iterations_(executable.signature().device_iterations) {
+  for (const StepAnchor& wish : executable.signature().anchors) {
+    Anchor& anchor = anchors_.emplace_back();
+    anchor.wish = wish;
+    if (wish.source == StepAnchor::Source::output) continue;
     const int64_t kept =
-        outputs_kept(anchor.wish.mode, anchor.wish.period, request.device_iterations, 1);
+        outputs_kept(wish.mode, wish.period, {.device_iterations = device_iterations_});
+    anchor.shape = stacked({}, kept);
+    if (wish.source == StepAnchor::Source::hyperparameter) continue;
+    const TensorType& type = executable.states().at(wish.index).type;
     anchor.type = scalar_type_of(type.dtype);
     anchor.shape = stacked(type.shape, kept);
     anchor.request = request.states.size();
-    request.states.push_back({anchor.index, {nullptr, anchor.wish.mode, anchor.wish.period}});
+    request.states.push_back({wish.index, {nullptr, wish.mode, wish.period}});
   }
 }
 
 void Anchors::before_run(RunRequest& request) {
   for (Anchor& anchor : anchors_) {
-    if (anchor.kind != TensorName::Kind::updated) continue;
+    if (anchor.wish.source != StepAnchor::Source::state) continue;
     anchor.next = at::detail::empty_cpu(anchor.shape, anchor.type);
     request.states[anchor.request].output.data = static_cast<std::byte*>(anchor.next.data_ptr());
   }
 }
 
-void Anchors::after_run(const std::vector<at::Tensor>& results, const RunRequest& request,
+void Anchors::after_run(const std::vector<at::Tensor>& results,
                         const std::vector<double>& numbers) {
   for (Anchor& anchor : anchors_) {
-    switch (anchor.kind) {
-      case TensorName::Kind::value:
-        anchor.value = results[anchor.index];
+    switch (anchor.wish.source) {
+      case StepAnchor::Source::output:
+        anchor.value = results[anchor.wish.index];
         break;
-      case TensorName::Kind::updated:
+      case StepAnchor::Source::state:
         anchor.value = std::move(anchor.next);
         break;
-      case TensorName::Kind::hyperparameter: {
-        const auto& [mode, period] = std::pair(anchor.wish.mode, anchor.wish.period);
-        const int64_t kept = outputs_kept(mode, period, request.device_iterations, 1);
-        const double times =
-            mode == OutputMode::sum ? static_cast<double>(request.device_iterations) : 1;
-        anchor.value = at::full(stacked({}, kept), numbers.at(anchor.index) * times, at::kFloat);
+      case StepAnchor::Source::hyperparameter: {
+        const bool summed = anchor.wish.mode == OutputMode::sum;
+        const double times = summed ? static_cast<double>(device_iterations_) : 1;
+        anchor.value = at::full(anchor.shape, numbers.at(anchor.wish.index) * times, anchor.type);
         break;
       }
     }
@@ -103,7 +112,7 @@ void Anchors::after_run(const std::vector<at::Tensor>& results, const RunRequest
 
 at::Tensor Anchors::value(std::string_view short_name) const {
   const auto at = std::find_if(anchors_.begin(), anchors_.end(), [&](const Anchor& anchor) {
-    return anchor.wish.short_name == short_name;
+    return anchor.wish.name == short_name;
   });
   check(at != anchors_.end(), ErrorKind::assertion,
         "getAnchoredTensor: no tensor with name '{}' was anchored before the model was compiled; "

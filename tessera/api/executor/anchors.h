@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "tessera/api/executor/tensor_names.h"
-#include "tessera/runtime/session.h"
+#include "tessera/runtime/executable.h"
+#include "tessera/runtime/run_request.h"
 
 namespace tessera {
 
@@ -27,38 +28,37 @@ struct AnchorWish {
 class Anchors {
  public:
   Anchors() = default;
-  // Adds outputs to the end of the graph. Error for a name that the program does not have.
-  Anchors(const std::vector<AnchorWish>& wishes, const TensorNames& names, Graph& graph);
+  // Adds the states that are wanted to all later requests.
+  Anchors(const Executable& executable, RunRequest& request);
 
   bool empty() const { return anchors_.empty(); }
 
-  // How an output of the executable is kept; null for one that is no anchor.
-  const AnchorWish* wish_for_output(size_t output) const;
-
-  // Adds the states that are wanted to all later requests.
-  void prepare(const Executable& executable, RunRequest& request);
   // Around each run. `results` are the values of the executable's outputs.
   void before_run(RunRequest& request);
-  void after_run(const std::vector<at::Tensor>& results, const RunRequest& request,
-                 const std::vector<double>& numbers);
+  void after_run(const std::vector<at::Tensor>& results, const std::vector<double>& numbers);
 
   // The value of the last call. Error where there is none.
   at::Tensor value(std::string_view short_name) const;
 
  private:
   struct Anchor {
-    AnchorWish wish;
-    TensorName::Kind kind = TensorName::Kind::value;
-    size_t index = 0;  // of the output, the state or the number
-    // For a state: its place in the request, its type and shape with all values kept.
-    size_t request = 0;
+    StepAnchor wish;
+    // For what is no output: its type and shape with all values kept, and the place of a state in
+    // the request.
     at::ScalarType type = at::kFloat;
     std::vector<int64_t> shape = {};
+    size_t request = 0;
     at::Tensor next = {}, value = {};
   };
 
   std::vector<Anchor> anchors_;
+  int64_t device_iterations_ = 1;
 };
+
+// Makes the tensors that are wanted outputs at the end of the graph, where they are values of it.
+// Error for a name that the program does not have.
+std::vector<StepAnchor> add_anchors(const std::vector<AnchorWish>& wishes, const TensorNames& names,
+                                    Graph& graph);
 
 // How many micro-batches' values are in dimension 0.
 Shape stacked(Shape shape, int64_t count);

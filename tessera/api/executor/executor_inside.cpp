@@ -1,17 +1,10 @@
 // An executor that is called while another model is captured: its forward becomes part of the other
 // model's program.
-#include <ATen/ATen.h>
-
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "tessera/api/executor/executor.h"
-#include "tessera/api/executor/input_check.h"
 #include "tessera/base/error.h"
-#include "tessera/torch/convert.h"
-#include "tessera/torch/dispatch.h"
-#include "tessera/torch/narrowing.h"
 
 namespace tessera {
 namespace {
@@ -67,37 +60,25 @@ void Executor::check_weights_sent() {
   std::unique_lock lock(mutex_, std::defer_lock);
   while (isAttachedToDevice()) {
     if (lock.try_lock()) {
-      if (!isAttachedToDevice() || have_weights()) break;
+      if (!isAttachedToDevice() || weights_.are_on_device()) break;
       lock.unlock();
     }
     if (model_.poll) model_.poll();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   if (!lock || !isAttachedToDevice()) return;
-  const NotRecorded quiet;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    const at::Tensor host = narrowed_values(weights_[i].host, weights_[i].name);
-    const at::Tensor device = at::empty_like(host);
-    session_->read_state(i, bytes_of(device));
-    check(std::memcmp(bytes_of(host).data(), bytes_of(device).data(), bytes_of(host).size()) == 0,
-          "'{}' of a wrapped model that forward calls has other values on the device than in the "
-          "module, and only one of them can be part of the program; call copyWeightsToDevice() or "
-          "copyWeightsToHost() on the wrapped model first",
-          weights_[i].name);
-  }
+  weights_.check_same_on_device();
 }
 
 std::vector<at::Tensor> Executor::run_inside(const std::vector<NamedTensor>& inputs,
                                              Forward forward) {
   check_callable_inside();
-  bring_weights_to_host();
+  weights_.bring_to_host();
   check_weights_sent();
   CaptureRequest request;
   request.parameters = model_.parameters();
   request.buffers = model_.buffers();
-  for (const auto& [name, tensor] : module_tensors()) {
-    if (tensor.is_cpu() && tensor.layout() == at::kStrided) check_memory(name, tensor);
-  }
+  weights_.check_host_memory();
   request.example_inputs = inputs;
   request.forward = noted(std::move(forward));
   return capture_inside(request);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/runtime/session.h"
+#include "tessera/runtime/run_request.h"
 
 namespace tessera {
 

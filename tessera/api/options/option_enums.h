@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tessera/api/options/option_value.h"
-#include "tessera/runtime/session.h"
+#include "tessera/runtime/output_mode.h"
 
 namespace tessera {
 

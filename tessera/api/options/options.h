@@ -14,7 +14,7 @@
 #include "tessera/api/options/option_group.h"
 #include "tessera/api/options/option_groups.h"
 #include "tessera/api/options/popart_options.h"
-#include "tessera/runtime/session.h"
+#include "tessera/runtime/output_mode.h"
 
 namespace tessera {
 

@@ -1,9 +1,11 @@
-// What an executor does with its optimiser: the update in the program, its numbers, its state.
+#include "tessera/api/executor/optimizer_link.h"
+
 #include <ATen/ATen.h>
 
-#include <map>
+#include <algorithm>
 
-#include "tessera/api/executor/executor.h"
+#include "tessera/api/optimizer/optim.h"
+#include "tessera/api/optimizer/optimizer_numbers.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/passes/add_optimizer.h"
@@ -12,6 +14,17 @@
 
 namespace tessera {
 namespace {
+
+std::vector<at::Tensor> all_parameters(const ModelAccess& model) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : model.parameters()) {
+    const auto is_it = [&](const at::Tensor& known) { return known.is_same(parameter.tensor); };
+    if (std::none_of(parameters.begin(), parameters.end(), is_it)) {
+      parameters.push_back(parameter.tensor);  // once, whatever names it has
+    }
+  }
+  return parameters;
+}
 
 bool is_weight(const at::Tensor& parameter, const at::Tensor& weight) {
   if (parameter.is_same(weight)) return true;
@@ -65,10 +78,52 @@ Optimizer::Names names_of(const Optimizer& optimizer, const std::vector<NamedTen
 
 }  // namespace
 
+OptimizerLink::OptimizerLink(std::recursive_mutex& mutex, Purpose purpose, const ModelAccess& model,
+                             Options& options, Program& program, std::optional<Optimizer> optimizer)
+    : mutex_(mutex),
+      purpose_(purpose),
+      model_(model),
+      options_(options),
+      program_(program),
+      optimizer_(optimizer                      ? std::move(*optimizer)
+                 : purpose == Purpose::training ? optim::SGD(all_parameters(model), {.lr = 0.01})
+                                                : Optimizer("SGD", {})),
+      is_default_(purpose == Purpose::training && !optimizer) {}
+
+void OptimizerLink::open() {
+  accept(optimizer_);
+  optimizer_.state().connect(*this);
+}
+
+void OptimizerLink::close() { optimizer_.state().disconnect(*this, false); }
+
+void OptimizerLink::follow_module() {
+  if (is_default_) optimizer_.param_groups()[0].parameters = all_parameters(model_);
+}
+
+void OptimizerLink::clear() {
+  if (!optimizer_.keeps_state()) optimizer_.state().clear();
+  updated_.clear();
+  loaded_numbers_.clear();
+}
+
+std::vector<std::string> OptimizerLink::number_names() const {
+  std::vector<std::string> names;
+  if (purpose_ != Purpose::training) return names;
+  for (auto& [name, value] : named_numbers(optimizer_, updated_)) names.push_back(name);
+  return names;
+}
+
+std::vector<double> OptimizerLink::numbers() const {
+  std::vector<double> numbers;
+  for (const auto& [name, value] : named_numbers(optimizer_, updated_)) numbers.push_back(value);
+  return numbers;
+}
+
 // The optimiser's part of the step: which captured parameter is in which group.
-void Executor::add_update(Capture& captured) {
+void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation) {
   UpdateSpec spec = optimizer_.program();
-  spec.gradient_accumulation = options_.Training().gradient_accumulation();
+  spec.gradient_accumulation = gradient_accumulation;
   const TrainingOptions& training = options_.Training();
   spec.mean_reduction =
       training.accumulation_and_replication_reduction_type() == ReductionType::mean;
@@ -91,7 +146,7 @@ void Executor::add_update(Capture& captured) {
 }
 
 // The parameters of a group stay what they were, also where the module has new tensors for them.
-void Executor::check_same_parameters(const Optimizer& optimizer) const {
+void OptimizerLink::check_same_parameters(const Optimizer& optimizer) const {
   const auto& before = optimizer_.groups();
   const auto& now = optimizer.groups();
   const auto module = model_.parameters();
@@ -110,7 +165,7 @@ void Executor::check_same_parameters(const Optimizer& optimizer) const {
 }
 
 // What an optimiser means for the options, and what of it has no meaning.
-void Executor::accept(const Optimizer& optimizer) {
+void OptimizerLink::accept(const Optimizer& optimizer) {
   attributes_.look_at(
       optimizer, options_.relax_optimizer_attributes_checks() ? LogLevel::debug : LogLevel::warn);
   // A sum would leave the range of half-precision accumulators.
@@ -121,7 +176,7 @@ void Executor::accept(const Optimizer& optimizer) {
           MeanReductionStrategy::running) {
     return;
   }
-  check(!isCompiled(), ErrorKind::value,
+  check(!program_.is_compiled(), ErrorKind::value,
         "setOptimizer: accum_type=torch.float16 needs MeanReductionStrategy.Running, but the model "
         "is already compiled for another strategy; call destroy() first");
   options_.unfreeze();
@@ -130,13 +185,13 @@ void Executor::accept(const Optimizer& optimizer) {
   options_.freeze();
 }
 
-void Executor::setOptimizer(Optimizer optimizer) {
+void OptimizerLink::set(Optimizer optimizer) {
   check(purpose_ == Purpose::training, "setOptimizer: an inference model has no optimizer");
   // Kept while it is disconnected, which must happen without our lock.
   std::optional<Optimizer> before;
   {
     const std::lock_guard lock(mutex_);
-    if (isCompiled()) {
+    if (program_.is_compiled()) {
       optimizer.take_program_of(optimizer_);
       check_same_parameters(optimizer);
     }
@@ -150,24 +205,24 @@ void Executor::setOptimizer(Optimizer optimizer) {
     const std::lock_guard lock(mutex_);
     const bool changed = !optimizer.has_numbers_of(optimizer_);
     optimizer_ = std::move(optimizer);
-    default_optimizer_ = false;
+    is_default_ = false;
     if (changed) {
       loaded_numbers_.clear();
-      if (isAttachedToDevice()) send_hyperparameters();
+      if (program_.is_attached()) send_hyperparameters();
     }
-    optimizer_outdated_ = optimizer_outdated_ || changed || !same_state;
+    host_outdated_ = host_outdated_ || changed || !same_state;
   }
   OptimizerState& state = optimizer_.state();
   if (same_state) return state.forget_numbers();
   state.connect(*this);
   const std::lock_guard lock(mutex_);
   // What a program remembers stays with it where the new optimiser brings nothing.
-  if (kept && isCompiled() && !isAttachedToDevice() && !state.to_send(*this)) {
+  if (kept && program_.is_compiled() && !program_.is_attached() && !state.to_send(*this)) {
     state.store(*this, kept->values);
   }
 }
 
-void Executor::send_hyperparameters() {
+void OptimizerLink::send_hyperparameters() {
   if (purpose_ == Purpose::training && log_level() <= LogLevel::debug) {
     for (const std::string& line : optimizer_.described()) {
       log(LogLevel::debug, "Updating {}", line);
@@ -175,14 +230,14 @@ void Executor::send_hyperparameters() {
   }
   const auto numbers = optimizer_.hyperparameters();
   const std::map<std::string_view, double> by_name(numbers.begin(), numbers.end());
-  const auto& inputs = executable_->hyperparameters();
+  const auto& inputs = program_.executable().hyperparameters();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto at = by_name.find(inputs[i].name);
-    if (at != by_name.end()) session_->set_hyperparameter(i, at->second);
+    if (at != by_name.end()) program_.session().set_hyperparameter(i, at->second);
   }
 }
 
-std::vector<NamedTensor> Executor::optimizer_numbers() const {
+std::vector<NamedTensor> OptimizerLink::device_numbers() const {
   const NotRecorded quiet;
   std::vector<NamedTensor> numbers;
   for (const auto& [name, value] : optimizer_.device_numbers(updated_)) {
@@ -193,37 +248,36 @@ std::vector<NamedTensor> Executor::optimizer_numbers() const {
   return numbers;
 }
 
-std::optional<std::vector<NamedTensor>> Executor::newer_numbers() {
+std::optional<std::vector<NamedTensor>> OptimizerLink::newer_numbers() {
   const std::lock_guard lock(mutex_);
-  if (!isAttachedToDevice() || !optimizer_outdated_) return std::nullopt;
-  return optimizer_numbers();
+  if (!program_.is_attached() || !host_outdated_) return std::nullopt;
+  return device_numbers();
 }
 
-bool Executor::bring_optimizer_state() {
+bool OptimizerLink::bring_optimizer_state() {
   const std::lock_guard lock(mutex_);
-  if (!isAttachedToDevice() || !optimizer_outdated_ || optimizer_.state().pending(*this))
-    return false;
+  if (!program_.is_attached() || !host_outdated_ || optimizer_.state().pending(*this)) return false;
   if (optimizer_.keeps_state()) {
     log(LogLevel::debug, "Writing optimiser state tensors from IPU to host.");
   }
   const NotRecorded quiet;  // somebody may ask while another model is captured
   OptimizerStateDict values;
-  const auto& states = executable_->states();
-  for (size_t i = weights_.size(); i < states.size(); ++i) {
+  const auto& states = program_.executable().states();
+  for (size_t i = program_.weights(); i < states.size(); ++i) {
     const at::Tensor tensor = at::empty(states[i].type.shape, scalar_type_of(states[i].type.dtype));
-    session_->read_state(i, bytes_of(tensor));
+    program_.session().read_state(i, bytes_of(tensor));
     values.ipu_state.push_back({states[i].name, tensor});
   }
-  values.ipu_param = optimizer_numbers();
+  values.ipu_param = device_numbers();
   for (const OptimizerGroup& group : optimizer_.groups()) values.groups.push_back(group.values);
   optimizer_.state().store(*this, std::move(values));
-  optimizer_outdated_ = false;
+  host_outdated_ = false;
   return true;
 }
 
 // Also where only a part of the state was loaded: the rest stays as the device has it.
-void Executor::send_optimizer_state() {
-  optimizer_outdated_ = true;
+void OptimizerLink::send_state() {
+  host_outdated_ = true;
   const auto pending = optimizer_.state().to_send(*this);
   if (!pending) return;
   if (optimizer_.keeps_state()) {
@@ -233,10 +287,10 @@ void Executor::send_optimizer_state() {
   const at::NoGradGuard no_grad;
   std::map<std::string_view, at::Tensor> given;
   for (const auto& [name, tensor] : pending->values.ipu_state) given[name] = tensor;
-  const auto& states = executable_->states();
+  const auto& states = program_.executable().states();
   std::vector<std::string> missing;
   std::vector<std::pair<size_t, at::Tensor>> writes;
-  for (size_t i = weights_.size(); i < states.size(); ++i) {
+  for (size_t i = program_.weights(); i < states.size(); ++i) {
     const auto at = given.find(states[i].name);
     if (at == given.end()) {
       // Between two calls these are empty anyway.
@@ -257,24 +311,14 @@ void Executor::send_optimizer_state() {
     }
     send_hyperparameters();
   }
-  for (const auto& [index, tensor] : writes) session_->write_state(index, bytes_of(tensor));
+  for (const auto& [index, tensor] : writes)
+    program_.session().write_state(index, bytes_of(tensor));
   optimizer_.state().sent();
   if (pending->loaded && !missing.empty()) {
     log(LogLevel::warn,
         "the optimiser state that was loaded has no {}; what the device has there is kept",
         fmt::join(missing, ", "));
   }
-}
-
-// A state that was loaded while the program runs: the host's weights go with it, since whoever
-// loads one half of a checkpoint usually loaded the other as well.
-void Executor::send_loaded_state() {
-  if (host_outdated_) {
-    log(LogLevel::debug, "copyWeightsToHost(): a state of the optimiser was loaded");
-    copyWeightsToHost();
-  }
-  send_optimizer_state();
-  copyWeightsToDevice();
 }
 
 }  // namespace tessera

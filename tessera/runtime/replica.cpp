@@ -1,0 +1,94 @@
+#include "tessera/runtime/replica.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "tessera/backend/cpu/kernels/add_into.h"
+#include "tessera/backend/cpu/kernels/copy.h"
+
+namespace tessera {
+namespace {
+
+int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+Replica::Replica(const Executable& executable, int threads, Communicator* others)
+    : executable_(executable),
+      others_(others),
+      index_(others ? others->rank() : 0),
+      pool_(threads, executable.plan().target.level),
+      engine_(executable.plan(), pool_) {}
+
+void Replica::write_state(size_t index, std::span<const std::byte> value) {
+  if (!value.empty()) cpu::copy_from_dense(value.data(), engine_.state(index), pool_);
+}
+
+void Replica::read_state(size_t index, std::span<std::byte> value) const {
+  if (!value.empty()) cpu::copy_dense(engine_.state(index), value.data(), pool_);
+}
+
+void Replica::run(const RunRequest& request, const RunExtent& extent) {
+  // Only the caller's own thread may be asked: that of the first replica.
+  engine_.set_poll(index_ == 0 && request.poll ? &request.poll : nullptr);
+  for (int64_t iteration = 0; iteration < extent.device_iterations; ++iteration) {
+    for (int64_t step = 0; step < extent.gradient_accumulation; ++step) {
+      run_micro_batch(request, extent, {iteration, step, index_});
+    }
+    if (others_) others_->barrier();
+    engine_.run_update(rng_);
+    keep_states(request, extent, iteration);
+  }
+}
+
+void Replica::run_micro_batch(const RunRequest& request, const RunExtent& extent,
+                              const MicroBatch& at) {
+  MicroBatchTimes unused;
+  const bool timed = index_ == 0 && !request.times.empty();
+  const auto own_number =
+      static_cast<size_t>(at.iteration * extent.gradient_accumulation + at.step);
+  MicroBatchTimes& times = timed ? request.times[own_number] : unused;
+  if (timed) times.inputs_requested = now();
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    engine_.set_data_input(
+        i, request.inputs[i] + at.number(extent) * bytes(executable_.data_inputs()[i].type));
+  }
+  if (timed) times.inputs_read = now();
+  engine_.run_micro_batch(rng_);
+  if (timed) times.outputs_ready = now();
+  for (size_t i = 0; i < request.outputs.size(); ++i) {
+    keep(engine_.output(i), request.outputs[i], extent, at);
+  }
+  if (timed) times.outputs_written = now();
+  ++rng_.step;
+}
+
+void Replica::keep_states(const RunRequest& request, const RunExtent& extent, int64_t iteration) {
+  RunExtent updates = extent;
+  updates.gradient_accumulation = 1;
+  for (const RequestedState& state : request.states) {
+    keep(engine_.state(state.state), state.output, updates, {iteration, 0, index_});
+  }
+}
+
+void Replica::keep(const TensorView& value, const RequestedOutput& output, const RunExtent& extent,
+                   const MicroBatch& at) {
+  const auto slot = slot_of(output.mode, output.period, extent, at);
+  if (!slot) return;
+  const int64_t size = value.numel() * static_cast<int64_t>(size_of(value.dtype));
+  std::byte* to = output.data + *slot * size;
+  if (output.mode == OutputMode::sum && !at.is_first_of_replica()) {
+    return cpu::add_into(value, to);
+  }
+  cpu::copy_dense(value, to, pool_);
+}
+
+void Replica::clear_accumulators() {
+  for (size_t i = 0; i < executable_.states().size(); ++i) {
+    const StateInfo& state = executable_.states()[i];
+    if (state.kind != StateKind::accumulator) continue;
+    std::memset(engine_.state(i).data, 0, static_cast<size_t>(bytes(state.type)));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// One of the copies of a program that a Session runs: memory, random state and threads of its own.
+// Collectives of the program reach the others.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tessera/backend/cpu/engine.h"
+#include "tessera/base/communicator.h"
+#include "tessera/base/rng.h"
+#include "tessera/base/thread_pool.h"
+#include "tessera/runtime/executable.h"
+#include "tessera/runtime/run_request.h"
+
+namespace tessera {
+
+class Replica {
+ public:
+  // `others` is this replica's own communicator; null where it is the only one. The executable is
+  // kept by the session.
+  Replica(const Executable& executable, int threads, Communicator* others);
+
+  cpu::Engine& engine() { return engine_; }
+  const cpu::Engine& engine() const { return engine_; }
+
+  // Dense and of the state's size.
+  void write_state(size_t index, std::span<const std::byte> value);
+  void read_state(size_t index, std::span<std::byte> value) const;
+
+  RngState rng() const { return rng_; }
+  void set_rng(RngState rng) { rng_ = rng; }
+
+  // Runs its micro-batches of the request, in which it reads and writes what is its own. No update
+  // begins before all replicas have done the micro-batches for it, so that all have the same
+  // weights also after one of them has failed.
+  void run(const RunRequest& request, const RunExtent& extent);
+  void clear_accumulators();
+
+ private:
+  void run_micro_batch(const RunRequest& request, const RunExtent& extent, const MicroBatch& at);
+  void keep_states(const RunRequest& request, const RunExtent& extent, int64_t iteration);
+  void keep(const TensorView& value, const RequestedOutput& output, const RunExtent& extent,
+            const MicroBatch& at);
+
+  const Executable& executable_;
+  Communicator* const others_;
+  const int index_;
+  mutable ThreadPool pool_;  // reading a state out of its layout is work too
+  cpu::Engine engine_;
+  RngState rng_;
+};
+
+}  // namespace tessera
