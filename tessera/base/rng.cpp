@@ -14,10 +14,13 @@ uint64_t mixed(uint64_t x) {  // splitmix64's finaliser: spreads neighbouring ke
 
 }  // namespace
 
-uint64_t random_stream(uint64_t seed, uint64_t key) { return mixed(seed ^ mixed(key)); }
+uint64_t random_stream(const RngState& state, uint64_t key) {
+  const uint64_t stream = mixed(state.seed ^ mixed(key));
+  return state.replica == 0 ? stream : mixed(stream ^ mixed(state.replica));
+}
 
 std::array<uint32_t, 4> random_words(const RngState& state, uint64_t key, uint64_t counter) {
-  const uint64_t stream = random_stream(state.seed, key);
+  const uint64_t stream = random_stream(state, key);
   std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
                                static_cast<uint32_t>(state.step),
                                static_cast<uint32_t>(state.step >> 32)};

@@ -1,5 +1,5 @@
-// Random numbers from a counter: a pure function of seed, step, the operator's key and the element,
-// so that neither threads nor recomputation nor replica layout change them.
+// Random numbers from a counter: a pure function of seed, replica, step, the operator's key and the
+// element, so that neither threads nor recomputation change them, and replicas draw independently.
 #pragma once
 
 #include <array>
@@ -7,10 +7,14 @@
 
 namespace tessera {
 
-// What a running program knows about randomness: the user's seed and how many micro-batches ran.
+// What a running program knows about randomness: the user's seed, how many micro-batches ran, and
+// which replica it is. The first replica draws what a program alone draws.
 struct RngState {
   uint64_t seed = 0;
   uint64_t step = 0;
+  uint32_t replica = 0;
+
+  bool operator==(const RngState&) const = default;
 };
 
 // Philox4x32-10: four random words for one counter.

@@ -18,6 +18,14 @@ TEST(Rng, EveryArgumentCounts) {
   EXPECT_NE(random_words({1, 2}, 3, 5), base);
   EXPECT_NE(random_words({1, 2}, 3, 4 + (uint64_t{1} << 32)), base);
   EXPECT_NE(random_words({1, 2 + (uint64_t{1} << 32)}, 3, 4), base);
+  EXPECT_NE(random_words({1, 2, 1}, 3, 4), base);
+  EXPECT_NE(random_words({1, 2, 2}, 3, 4), random_words({1, 2, 1}, 3, 4));
+}
+
+// What users have seen and may have written down.
+TEST(Rng, TheFirstReplicaDrawsTheSameForEver) {
+  EXPECT_EQ(random_words({1, 2}, 3, 4),
+            (std::array<uint32_t, 4>{3634936128U, 3626311935U, 2477280172U, 3112937168U}));
 }
 
 TEST(Rng, WordsLookUniform) {

@@ -18,6 +18,7 @@ struct Work {
   }
   double operator()(const GatherCost& c) const { return static_cast<double>(c.bytes_moved); }
   double operator()(const CopyCost& c) const { return static_cast<double>(c.bytes_moved); }
+  double operator()(const CollectiveCost& c) const { return static_cast<double>(c.bytes_moved); }
 };
 
 }  // namespace

@@ -44,10 +44,14 @@ struct GatherCost {
 struct CopyCost {
   int64_t bytes_moved = 0;
 };
+// What each replica of a program gives to the others.
+struct CollectiveCost {
+  int64_t bytes_moved = 0;
+};
 
 // What a row says of one use; tensors and their types are in UseCost (use_cost.h), for all rows.
 using Cost = std::variant<ContractionCost, RecurrentCost, ReductionCost, ElementwiseCost,
-                          GatherCost, CopyCost>;
+                          GatherCost, CopyCost, CollectiveCost>;
 
 // A single figure for comparisons: floating-point operations, or bytes where nothing is computed.
 double work(const Cost& cost);

@@ -40,5 +40,6 @@ std::span<const OpDef> tensor_product();
 std::span<const OpDef> fused();
 std::span<const OpDef> contraction_map();
 std::span<const OpDef> guard();
+std::span<const OpDef> collective();
 
 }  // namespace tessera::families

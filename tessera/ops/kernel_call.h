@@ -1,8 +1,10 @@
-// What a kernel sees of the node it runs: tensors, attributes, threads and random state.
+// What a kernel sees of the node it runs: tensors, attributes, threads, random state and the other
+// replicas.
 #pragma once
 
 #include <span>
 
+#include "tessera/base/communicator.h"
 #include "tessera/base/rng.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
@@ -16,6 +18,7 @@ struct KernelCall {
   const Attrs& attrs;
   ThreadPool& pool;
   RngState rng;
+  Communicator* replicas = nullptr;  // null: the program runs alone
 
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
 };

@@ -31,6 +31,7 @@ enum class Kind {
   source,         // makes a value from attributes alone
   random,         // from the counter-based generator
   update,         // an optimiser's step
+  collective,     // of all replicas of a program together
   host,           // PyTorch's own kernel
   composite       // always taken apart into other rows
 };

@@ -33,7 +33,7 @@ struct Table {
                               families::random_forms(),  families::tensor_product(),
                               families::fused(),         families::host(),
                               families::cross_entropy(), families::contraction_map(),
-                              families::guard()}) {
+                              families::guard(),         families::collective()}) {
       for (const OpDef& row : family) add(row);
     }
   }
@@ -109,6 +109,8 @@ std::string_view name_of(Kind kind) {
       return "random";
     case Kind::update:
       return "update";
+    case Kind::collective:
+      return "collective";
     case Kind::host:
       return "host";
     case Kind::composite:

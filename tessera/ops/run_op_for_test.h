@@ -148,7 +148,9 @@ class OpRun {
     for (HostTensor& operand : operands) inputs.push_back(operand.view());
     for (HostTensor& result : results) outputs.push_back(result.view());
     ThreadPool pool(2, level_for_test());
-    run_reference(row, {inputs, outputs, node.attrs, pool, rng_});
+    run_reference(
+        row,
+        {.inputs = inputs, .outputs = outputs, .attrs = node.attrs, .pool = pool, .rng = rng_});
     return results;
   }
 

@@ -39,7 +39,8 @@ TEST(WriteView, WritesOverItsBaseWhereTheyShareMemory) {
   const TensorView outputs[] = {base};
   ThreadPool pool(1, level_for_test());
   const Attrs attrs = {{"strides", Ints{1}}, {"offset", int64_t{1}}};
-  op("write_view").cpu({inputs, outputs, attrs, pool, {}});
+  op("write_view")
+      .cpu({.inputs = inputs, .outputs = outputs, .attrs = attrs, .pool = pool, .rng = {}});
   EXPECT_EQ(std::vector<float>(memory, memory + 3), (std::vector<float>{1, 9, 3}));
 }
 

@@ -36,7 +36,7 @@ Blob run_fill(double value, DType dtype, ThreadPool& pool) {
   auto element = std::make_shared<Bytes>(size_of(dtype));
   const TensorView out{element->data(), dtype, {}, {}};
   const Attrs attrs = completed(op("fill"), fill_attributes(scalar, value));
-  op("fill").cpu({{}, {&out, 1}, attrs, pool, {}});
+  op("fill").cpu({.inputs = {}, .outputs = {&out, 1}, .attrs = attrs, .pool = pool, .rng = {}});
   return element;
 }
 
@@ -70,6 +70,7 @@ std::optional<KnownTensor> known(const Graph& graph, ValueId value, ThreadPool& 
 bool may_fold(const Graph& graph, const Node& node) {
   const OpDef& row = op(node);
   if (!row.cpu || row.kind == Kind::view || row.kind == Kind::random) return false;
+  if (row.kind == Kind::collective) return false;  // of which we know only our own part
   if (row.traits.reads_random_state || is_fill(node) || is_constant(node)) return false;
   for (const ValueId result : node.results) {
     const int64_t size = bytes(graph.type(result));
@@ -93,7 +94,8 @@ std::vector<Blob> evaluate(const Node& node, std::span<const TensorType> types,
     outputs.push_back({memory->data(), type.dtype, type.shape, strides.back()});
     results.push_back(std::move(memory));
   }
-  op(node).cpu({inputs, outputs, node.attrs, pool, {}});
+  op(node).cpu(
+      {.inputs = inputs, .outputs = outputs, .attrs = node.attrs, .pool = pool, .rng = {}});
   return results;
 }
 

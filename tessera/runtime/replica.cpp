@@ -18,7 +18,9 @@ Replica::Replica(const Executable& executable, int threads, Communicator* others
       others_(others),
       index_(others ? others->rank() : 0),
       pool_(threads, executable.plan().target.level),
-      engine_(executable.plan(), pool_) {}
+      engine_(executable.plan(), pool_, others) {
+  set_rng({});
+}
 
 void Replica::write_state(size_t index, std::span<const std::byte> value) {
   if (!value.empty()) cpu::copy_from_dense(value.data(), engine_.state(index), pool_);
@@ -26,6 +28,11 @@ void Replica::write_state(size_t index, std::span<const std::byte> value) {
 
 void Replica::read_state(size_t index, std::span<std::byte> value) const {
   if (!value.empty()) cpu::copy_dense(engine_.state(index), value.data(), pool_);
+}
+
+void Replica::set_rng(RngState rng) {
+  rng_ = rng;
+  rng_.replica = static_cast<uint32_t>(index_);
 }
 
 void Replica::run(const RunRequest& request, const RunExtent& extent) {

@@ -28,7 +28,7 @@ class Replica {
   void read_state(size_t index, std::span<std::byte> value) const;
 
   RngState rng() const { return rng_; }
-  void set_rng(RngState rng) { rng_ = rng; }
+  void set_rng(RngState rng);  // the replica's own number stays
 
   // Runs its micro-batches of the request, in which it reads and writes what is its own. No update
   // begins before all replicas have done the micro-batches for it, so that all have the same

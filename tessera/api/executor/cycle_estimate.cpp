@@ -27,6 +27,7 @@ struct TileCycles {
   }
   double operator()(const GatherCost& c) const { return moved(c.bytes_moved); }
   double operator()(const CopyCost& c) const { return moved(c.bytes_moved); }
+  double operator()(const CollectiveCost& c) const { return moved(c.bytes_moved); }
 
  private:
   static constexpr double floats_at_once = memory_bytes / sizeof(float);

@@ -33,9 +33,10 @@ int64_t coarse_milliseconds() {
 
 }  // namespace
 
-Engine::Engine(const Plan& plan, ThreadPool& pool)
+Engine::Engine(const Plan& plan, ThreadPool& pool, Communicator* replicas)
     : plan_(plan),
       pool_(pool),
+      replicas_(replicas),
       arena_(plan.memory.arena_bytes),
       states_(plan.memory.state_bytes),
       hyperparameters_(plan.memory.hyperparameter_bytes),
@@ -188,7 +189,12 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
   try {
     std::optional<ValueCheck> check;
     if (checks_values_) check.emplace(call, bound.inputs);
-    const KernelCall kernel_call{bound.inputs, bound.outputs, call.attrs, pool_, rng};
+    const KernelCall kernel_call{.inputs = bound.inputs,
+                                 .outputs = bound.outputs,
+                                 .attrs = call.attrs,
+                                 .pool = pool_,
+                                 .rng = rng,
+                                 .replicas = replicas_};
     if (bound.stateful) {
       bound.stateful->run(*bound.state, kernel_call, bound.workspace);
     } else {
@@ -200,6 +206,8 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
                              origin_word(call.origin), call.origin);
     throw Error(error.kind(), error.message());
   } catch (const InternalError&) {
+    throw;
+  } catch (const Aborted&) {
     throw;
   } catch (const std::bad_alloc&) {
     throw;

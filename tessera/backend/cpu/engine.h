@@ -28,8 +28,9 @@ struct HostCallTime {
 
 class Engine {
  public:
-  // Keeps references to both. Fills the constants; states start as zero.
-  Engine(const Plan& plan, ThreadPool& pool);
+  // Keeps references. Fills the constants; states start as zero.
+  // `replicas`: how the program's collectives reach the others; null where it runs alone.
+  Engine(const Plan& plan, ThreadPool& pool, Communicator* replicas = nullptr);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -84,6 +85,7 @@ class Engine {
 
   const Plan& plan_;
   ThreadPool& pool_;
+  Communicator* const replicas_;
   Memory arena_, states_, hyperparameters_, constants_;
   std::vector<BoundCall> calls_;
   std::vector<TensorView> outputs_;

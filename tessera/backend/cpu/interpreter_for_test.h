@@ -61,7 +61,8 @@ class Interpreter {
       std::vector<TensorView> inputs, outputs;
       for (const ValueId id : node.operands) inputs.push_back(view(id));
       for (const ValueId id : node.results) outputs.push_back(view(id));
-      op(node).cpu({inputs, outputs, node.attrs, pool, rng});
+      op(node).cpu(
+          {.inputs = inputs, .outputs = outputs, .attrs = node.attrs, .pool = pool, .rng = rng});
     }
   }
 

@@ -51,8 +51,8 @@ class AfterCopies : public PreparedKernel {
       copy_dense(input, to, call.pool);
       input = {to, input.dtype, copied.to.shape, copied.to.strides};
     }
-    const KernelCall inner{
-        {inputs.data(), call.inputs.size()}, call.outputs, call.attrs, call.pool, call.rng};
+    KernelCall inner = call;
+    inner.inputs = {inputs.data(), call.inputs.size()};
     kernel_->run(inner, workspace.first(static_cast<size_t>(own_bytes_)));
   }
 

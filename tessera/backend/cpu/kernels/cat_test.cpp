@@ -78,8 +78,10 @@ TEST_F(Cat, PartsMayHaveAnyStrides) {
     const std::vector<TensorView> written = {view_of(to, out.geometry)};
     const std::vector<TensorView> reference = {view_of(wanted, out.geometry)};
     ThreadPool pool(2, level_for_test());
-    choice.kernel->run({read, written, attrs, pool, {}}, {});
-    reference_kernel(op("cat")).kernel->run({read, reference, attrs, pool, {}}, {});
+    choice.kernel->run(
+        {.inputs = read, .outputs = written, .attrs = attrs, .pool = pool, .rng = {}}, {});
+    reference_kernel(op("cat")).kernel->run(
+        {.inputs = read, .outputs = reference, .attrs = attrs, .pool = pool, .rng = {}}, {});
     EXPECT_EQ(to, wanted);
   }
 }

@@ -30,7 +30,8 @@ void expect_copies(const Geometry& from, const std::string& kernel) {
   const KernelChoice choice = choose_copy(DType::f32, from, target_for_test());
   EXPECT_EQ(choice.name, kernel);
   const TensorView output{bytes_of(got), DType::f32, from.shape, to};
-  choice.kernel->run({{&input, 1}, {&output, 1}, {}, pool, {}}, {});
+  choice.kernel->run(
+      {.inputs = {&input, 1}, .outputs = {&output, 1}, .attrs = {}, .pool = pool, .rng = {}}, {});
   EXPECT_EQ(got, wanted);
 }
 

@@ -104,7 +104,8 @@ class KernelTrial {
     }
     const TensorView output{reinterpret_cast<std::byte*>(out.data()), DType::f32,
                             result.geometry.shape, result.geometry.strides};
-    const KernelCall call{inputs, {&output, 1}, attrs_, pool, {}};
+    const KernelCall call{
+        .inputs = inputs, .outputs = {&output, 1}, .attrs = attrs_, .pool = pool, .rng = {}};
     if (&kernel == choice_.kernel.get()) {
       run_kernel_often(kernel, call);
     } else {

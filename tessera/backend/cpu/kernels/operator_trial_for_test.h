@@ -180,7 +180,8 @@ class OperatorTrial {
       outputs.push_back({out[i].data(), results[i].dtype, results[i].geometry.shape,
                          results[i].geometry.strides, true});
     }
-    const KernelCall call{inputs, outputs, attrs_, pool, {}};
+    const KernelCall call{
+        .inputs = inputs, .outputs = outputs, .attrs = attrs_, .pool = pool, .rng = {}};
     if (&kernel == choice_.kernel.get()) {
       run_kernel_often(kernel, call);
     } else {

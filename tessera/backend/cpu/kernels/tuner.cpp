@@ -31,8 +31,9 @@ class Trial {
     double best = 1e9;
     for (int run = 0; run < timed_runs; ++run) {
       const auto start = std::chrono::steady_clock::now();
-      kernel.run({inputs_, outputs_, attrs_, pool_, {}},
-                 {workspace.data(), static_cast<size_t>(workspace.bytes())});
+      kernel.run(
+          {.inputs = inputs_, .outputs = outputs_, .attrs = attrs_, .pool = pool_, .rng = {}},
+          {workspace.data(), static_cast<size_t>(workspace.bytes())});
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
       if (run > 0) best = std::min(best, taken.count());  // the first one warms up
     }

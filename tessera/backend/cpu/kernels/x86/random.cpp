@@ -126,7 +126,7 @@ class Bernoulli : public PreparedKernel {
   Bernoulli(float p, uint64_t key, int64_t steps) : p_(p), key_(key), steps_(steps) {}
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
-    const uint64_t stream = random_stream(call.rng.seed, key_);
+    const uint64_t stream = random_stream(call.rng, key_);
     auto* out = call.outputs[0].as<float>();
     if (steps_ > 0) {
       const int64_t blocks = call.outputs[0].numel() / block;

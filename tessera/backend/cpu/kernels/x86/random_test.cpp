@@ -47,7 +47,7 @@ TEST_F(Random, MasksDependOnSeedAndStep) {
     std::vector<float> values(100);
     const std::vector<TensorView> views = {{reinterpret_cast<std::byte*>(values.data()), DType::f32,
                                             x.geometry.shape, x.geometry.strides}};
-    kernel.run({views, views, attrs, pool, rng}, {});
+    kernel.run({.inputs = views, .outputs = views, .attrs = attrs, .pool = pool, .rng = rng}, {});
     return values;
   };
   const KernelChoice reference = reference_kernel(op("bernoulli"));

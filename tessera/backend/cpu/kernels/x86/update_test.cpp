@@ -64,7 +64,7 @@ class UpdateTrial {
       values.emplace_back(static_cast<size_t>(numel(output.geometry.shape)));
     for (size_t i = 0; i < outputs_.size(); ++i)
       outputs.push_back(view(outputs_[i], values[i].data()));
-    run(KernelCall{inputs, outputs, attrs_, pool, {}});
+    run({.inputs = inputs, .outputs = outputs, .attrs = attrs_, .pool = pool, .rng = {}});
     return values;
   }
 

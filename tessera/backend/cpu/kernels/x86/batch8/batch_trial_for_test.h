@@ -166,7 +166,8 @@ class BatchTrial {
       outputs.push_back({reinterpret_cast<std::byte*>(out[i].data()), results[i].dtype,
                          results[i].geometry.shape, results[i].geometry.strides});
     }
-    const KernelCall call{inputs, outputs, attrs_, pool, {}};
+    const KernelCall call{
+        .inputs = inputs, .outputs = outputs, .attrs = attrs_, .pool = pool, .rng = {}};
     if (&kernel == choice_.kernel.get()) {
       run_kernel_often(kernel, call);
     } else {

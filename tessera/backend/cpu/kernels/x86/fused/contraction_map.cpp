@@ -65,8 +65,9 @@ class MappedKernel : public StatefulKernel {
     const auto more = call.inputs.subspan(own_operands_);
     std::copy(more.begin(), more.end(), memory.begin() + 1);
     const std::span<const TensorView> operands = std::span(memory).first(more.size() + 1);
-    const KernelCall contraction{call.inputs.first(own_operands_), call.outputs.first(1),
-                                 call.attrs, call.pool, call.rng};
+    KernelCall contraction = call;
+    contraction.inputs = call.inputs.first(own_operands_);
+    contraction.outputs = call.outputs.first(1);
     if (tailed_) {
       const auto go_on = [&](const Box& box) { program_->run(box, operands, call.outputs); };
       return tailed_->run_with_tail(state, contraction, workspace, Tail(go_on));

@@ -146,7 +146,7 @@ struct Trial {
     std::vector<TensorView> in, out;
     for (Tensor& tensor : inputs) in.push_back(tensor.view());
     for (Tensor& tensor : outputs) out.push_back(tensor.view());
-    runs(kernel, {in, out, attrs, pool, {}});
+    runs(kernel, {.inputs = in, .outputs = out, .attrs = attrs, .pool = pool, .rng = {}});
   }
 
   std::vector<Tensor> expected() const {

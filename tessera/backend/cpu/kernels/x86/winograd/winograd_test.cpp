@@ -149,7 +149,8 @@ Numbers run(const PreparedKernel& kernel, const std::vector<const Numbers*>& inp
   const Memory workspace(kernel.workspace_bytes());
   std::memset(workspace.data(), 0xff, static_cast<size_t>(workspace.bytes()));
   const Attrs attrs;
-  const KernelCall call{views, {&output, 1}, attrs, pool, {}};
+  const KernelCall call{
+      .inputs = views, .outputs = {&output, 1}, .attrs = attrs, .pool = pool, .rng = {}};
   const std::span<std::byte> room(workspace.data(), static_cast<size_t>(workspace.bytes()));
   if (tail) {
     dynamic_cast<const WinogradImages&>(kernel).run_with_tail(call, room, tail);
