@@ -60,7 +60,7 @@ class Options : public OptionGroup {
   Options& syncPattern(SyncPattern pattern);
   // Fixes the program's random numbers; also seeds PyTorch, at once.
   Options& randomSeed(int64_t seed);
-  // Keep compiled programs in this folder; nothing turns it off.
+  // Keep compiled programs in this folder; std::nullopt: keep none.
   Options& enableExecutableCaching(const std::optional<std::string>& folder);
   Options& logDir(const std::string& folder);
   // The name of the model's part of the profile; "training" or "inference" where it is not set.
