@@ -5,7 +5,8 @@
 namespace tessera {
 
 UseCost use_cost(const OpDef& row, const OpView& use, std::span<const TensorType> results) {
-  UseCost cost{.work = row.cost(use, results)};
+  UseCost cost;
+  cost.work = row.cost(use, results);
   for (size_t i = 0; i < use.count(); ++i) {
     if (!use.has(i)) continue;
     cost.operand_types.push_back(use.type(i).dtype);
