@@ -353,8 +353,8 @@ TEST(Fused, RunsOnBoxes) {
     const KernelOperand result = out.operand();
     const TensorView view = out.view();
     const Attrs attrs = trial.attrs();
-    const auto program = FusedProgram::make_for_boxes(parse_body(trial.body),
-                                                      {trial.row(), attrs, uses, {&result, 1}});
+    const auto program = FusedProgram::make_for_boxes(
+        parse_body(trial.body), {trial.row(), attrs, uses, {&result, 1}, target_for_test()});
     ASSERT_TRUE(program);
     const Shape& sizes = out.geometry.shape;
     for (const std::array<int64_t, 4> step : {std::array<int64_t, 4>{1, 1, 4, 3},
