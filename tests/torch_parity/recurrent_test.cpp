@@ -64,7 +64,7 @@ Ours captured(const Forward& forward, const Tensors& tensors) {
   wanted[0] =
       capture_result.graph.outputs()[static_cast<size_t>(capture_result.outputs[0].graph_output)]
           .name;
-  const auto executable = compile(std::move(capture_result.graph), {});
+  const auto executable = compile(std::move(capture_result.graph));
   Session session(executable, 2);
   for (size_t i = 0; i < capture_result.states.size(); ++i) {
     const auto type = scalar_type_of(executable->states()[i].type.dtype);

@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 std::vector<at::Tensor> run(Capture captured) {
-  const auto executable = compile(std::move(captured.graph), {});
+  const auto executable = compile(std::move(captured.graph));
   Session session(executable, 2);
   for (size_t i = 0; i < captured.states.size(); ++i) {
     const auto type = scalar_type_of(executable->states()[i].type.dtype);
