@@ -92,7 +92,7 @@ TEST_F(Levels, OfRecurrentLayers) {
 }
 
 TEST_F(Levels, OfAlignments) {
-#ifndef __OPTIMIZE__
+#ifndef NDEBUG
   GTEST_SKIP() << "only optimised code multiplies and adds in one";
 #endif
   constexpr int64_t time = 40, batch = 4, classes = 7;
