@@ -37,6 +37,10 @@ constexpr AtenFacts table[] = {
     {.name = "new_ones", .reads_sizes_only = true},
     {.name = "new_full", .reads_sizes_only = true},
 
+    // Known on devices with memory only, in a process without PyTorch's rules in Python.
+    {.name = "convolution", .lacks_meta_rule = true},
+    {.name = "convolution_backward", .lacks_meta_rule = true},
+
     // Copies.
     {.name = "clone", .movement = Movement::clone},
     {.name = "_to_copy", .movement = Movement::clone},

@@ -32,6 +32,7 @@ struct AtenFacts {
   bool aliases = false;           // the result is a view, which the schema does not declare
   bool reads_sizes_only = false;  // no values of its tensors: what it makes is known at once
   bool leaves_unset = false;      // what it makes holds what was in that memory before
+  bool lacks_meta_rule = false;   // what PyTorch's C++ has in place of one throws, in milliseconds
   Movement movement = Movement::none;
   // Arguments, separated by ", ", that it changes in training and the schema does not mark.
   std::string_view secret_writes = {};

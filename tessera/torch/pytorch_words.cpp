@@ -28,7 +28,7 @@ constexpr Words table[] = {
     {Meaning::wrong_types, "dtype is wrong"},
     {Meaning::wrong_types, "dtype of out"},
 
-    {Meaning::meta_rule, "Meta: registered at "},
+    {Meaning::meta_rule, "\nMeta: registered at "},
     {Meaning::kernels_own_rule, "RegisterMeta.cpp", {.last = 206}},
     {Meaning::kernels_own_rule, "RegisterMeta_", {.first = 207}},
     {Meaning::cpp_file, ".cpp"},

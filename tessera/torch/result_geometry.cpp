@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "tessera/torch/aten_facts.h"
 #include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/fake_storage.h"
@@ -19,14 +20,17 @@ namespace {
 enum class Rule {
   kernels_own,  // the kernel starts with it
   generic,      // the operator in terms of others; some choose those by the device
-  late          // written in Python beside the kernel, knowing less of strides; or there is none
+  late,         // written in Python beside the kernel, knowing less of strides; or there is none
+  none          // only one that throws
 };
 
 Rule read_rule(const c10::OperatorHandle& op) {
   const std::string table = op.dumpComputedTable();
   const std::string_view place = place_of_meta_rule(table);
   if (is_kernels_own_rule(place)) return Rule::kernels_own;
-  return is_rule_in_cpp(place) ? Rule::generic : Rule::late;
+  if (!is_rule_in_cpp(place)) return Rule::late;
+  const AtenFacts& facts = facts_of(c10::toString(op.operator_name()));
+  return facts.lacks_meta_rule ? Rule::none : Rule::generic;
 }
 
 Rule rule_of(const c10::OperatorHandle& op) {
@@ -64,8 +68,9 @@ torch::jit::Stack made_by_pytorch(const AtenCall& call, bool is_cheap,
   const bool plain = std::all_of(tensors.begin(), tensors.end(), is_plain);
   const Rule rule = rule_of(call.op());
   // Kernels without a rule make plain results of plain operands.
-  if (plain && rule == Rule::late) return {};
-  std::vector<Ask> asks = {shapes_only};
+  if (plain && (rule == Rule::late || rule == Rule::none)) return {};
+  std::vector<Ask> asks;
+  if (rule != Rule::none) asks.emplace_back(shapes_only);
   if (is_cheap && rule != Rule::kernels_own) {
     const Ask kernel = [&](const AtenCall& asked) { return trial_run(asked, forget_error); };
     asks.insert(plain ? asks.end() : asks.begin(), kernel);

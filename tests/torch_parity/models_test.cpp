@@ -1,4 +1,6 @@
 // Whole models, written in C++: gradients against float64, training against eager LibTorch.
+#include <c10/util/Backtrace.h>
+#include <c10/util/Logging.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -185,6 +187,22 @@ TEST(Models, SameBitsForAnyNumberOfThreads) {
     const auto again = trained(threads);
     for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::equal(first[i], again[i]));
   }
+}
+
+// PyTorch takes milliseconds to write down where an error came from, so that asking it what it
+// cannot say, once for each layer, would be most of compiling.
+TEST(Models, CompilingAsksPytorchNothingItCannotSay) {
+  int errors = 0;
+  c10::SetStackTraceFetcher([&errors] {
+    ++errors;
+    return std::string();
+  });
+  BatchNormCnn module;
+  auto training = trainingModel(module, {}, optim::SGD(module->parameters(), {.lr = 0.1}));
+  const auto [images, labels] = batch(0);
+  training.compile(images, labels);
+  c10::SetStackTraceFetcher([] { return c10::get_backtrace(1); });
+  EXPECT_EQ(errors, 0);
 }
 
 TEST(Models, InferenceFollowsTraining) {
