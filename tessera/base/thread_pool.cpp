@@ -103,16 +103,7 @@ class PoolRecord {
 
 }  // namespace
 
-int default_thread_count() {
-  if (const char* text = std::getenv("TESSERA_NUM_THREADS"); text && *text) {
-    char* end = nullptr;
-    const long count = std::strtol(text, &end, 10);
-    check(*end == '\0' && count >= 1 && count <= 1024, ErrorKind::value,
-          "TESSERA_NUM_THREADS must be a number from 1 to 1024, got '{}'", text);
-    return static_cast<int>(count);
-  }
-  return std::min(affinity_count(), cgroup_quota());
-}
+int usable_cpus() { return std::min(affinity_count(), cgroup_quota()); }
 
 ThreadPool::ThreadPool(int threads) : ThreadPool(threads, machine_level()) {}
 

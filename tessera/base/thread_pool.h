@@ -20,9 +20,8 @@
 
 namespace tessera {
 
-// How many threads to use unless the user says otherwise: TESSERA_NUM_THREADS, else what affinity
-// and the cgroup's quota leave us.
-int default_thread_count();
+// What affinity and the cgroup's quota leave us.
+int usable_cpus();
 
 // Told by each worker when it has worked on a job, from its own thread.
 class PoolObserver {

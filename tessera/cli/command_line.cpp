@@ -13,7 +13,6 @@
 
 #include "tessera/backend/cpu/lower/rewrites.h"
 #include "tessera/base/error.h"
-#include "tessera/base/thread_pool.h"
 #include "tessera/cli/ops_table.h"
 #include "tessera/cli/summary.h"
 #include "tessera/cli/time_graph.h"
@@ -21,6 +20,7 @@
 #include "tessera/passes/pipeline.h"
 #include "tessera/passes/read_graph.h"
 #include "tessera/runtime/compile.h"
+#include "tessera/runtime/environment.h"
 
 namespace tessera {
 namespace {
@@ -94,7 +94,7 @@ struct ShowCommand {
 struct TimeCommand {
   std::string file = "-";
   int64_t runs = 20;
-  int threads = default_thread_count();
+  int threads = threads_of_environment();
   bool calls = false;
 
   CLI::App* declare(CLI::App& app) {
@@ -116,7 +116,7 @@ struct TimeCommand {
 struct TraceCommand {
   std::string file = "-", out = "trace.json";
   int64_t steps = 5;
-  int threads = default_thread_count();
+  int threads = threads_of_environment();
 
   CLI::App* declare(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
@@ -139,7 +139,7 @@ struct TraceCommand {
 struct CheckCommand {
   std::string file = "-";
   int64_t steps = 2;
-  int threads = default_thread_count();
+  int threads = threads_of_environment();
 
   CLI::App* declare(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
@@ -222,7 +222,7 @@ struct OptCommand {
 
  private:
   std::vector<Pass> passes_to_run() const {
-    if (whole_pipeline) return {pipeline().begin(), pipeline().end()};
+    if (whole_pipeline) return pipeline();
     const std::vector<Pass> all = passes_of_a_compilation();
     if (with_rewrites) return all;
     std::vector<Pass> list;

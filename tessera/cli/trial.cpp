@@ -5,7 +5,7 @@
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/base/error.h"
 #include "tessera/base/rng.h"
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 
 namespace tessera {
 namespace {

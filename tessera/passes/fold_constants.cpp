@@ -168,8 +168,8 @@ bool fold(Rewriter& r, const Node& node, ThreadPool& pool) {
 
 }  // namespace
 
-void fold_constants(Graph& graph) {
-  ThreadPool pool(1);
+void fold_constants(Graph& graph, CpuLevel level) {
+  ThreadPool pool(1, level);
   graph = rewrite(graph, [&](Rewriter& r, const Node& node) {
     if (!fold(r, node, pool)) r.copy(node);
   });

@@ -8,23 +8,21 @@
 #include "tessera/passes/remove_dead.h"
 
 namespace tessera {
-namespace {
 
-// clang-format off
-const Pass passes[] = {
+std::vector<Pass> pipeline(CpuLevel level) {
+  const auto fold = [level](Graph& graph) { fold_constants(graph, level); };
+  // clang-format off
+  return {
     {"decompose",        decompose,        "first: composites have no kernels, and what they consist of is simplified below", true},
     {"remove_dead",      remove_dead,      "capture records what nobody reads; the passes below need not look at it"},
     {"canonicalize",     canonicalize,     "before folding and merging: equal values get equal forms"},
-    {"fold_constants",   fold_constants,   "capture leaves sizes, scalars and masks as nodes"},
+    {"fold_constants",   fold,             "capture leaves sizes, scalars and masks as nodes"},
     {"canonicalize",     canonicalize,     "again: folded scalars uncover factors of one"},
     {"merge_duplicates", merge_duplicates, "last of the simplifications: their results compare equal"},
     {"remove_dead",      remove_dead,      "what was folded, composed or merged has no readers left"},
     {"own_state_values", own_state_values, "last: any pass above may replace a copy by what it copies, and states must not share memory", true},
-};
-// clang-format on
-
-}  // namespace
-
-std::span<const Pass> pipeline() { return passes; }
+  };
+  // clang-format on
+}
 
 }  // namespace tessera

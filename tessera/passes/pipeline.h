@@ -2,12 +2,14 @@
 // What a compilation runs after them is the backend's list (backend/cpu/lower/rewrites.h).
 #pragma once
 
-#include <span>
+#include <vector>
 
+#include "tessera/base/cpu_level.h"
 #include "tessera/passes/pass.h"
 
 namespace tessera {
 
-std::span<const Pass> pipeline();
+// Constants are folded with what a CPU of that level can do.
+std::vector<Pass> pipeline(CpuLevel level = machine_level());
 
 }  // namespace tessera

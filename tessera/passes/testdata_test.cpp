@@ -29,7 +29,7 @@ std::vector<std::string> files() {
 }
 
 std::vector<Pass> passes_for(const std::string& file) {
-  if (file == "pipeline") return {pipeline().begin(), pipeline().end()};
+  if (file == "pipeline") return pipeline();
   return {find_pass(pipeline(), file)};
 }
 

@@ -12,7 +12,7 @@
 #include "tessera/base/text_files_for_test.h"
 #include "tessera/ops/builder.h"
 #include "tessera/passes/read_graph.h"
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 #include "tessera/runtime/session.h"
 
 #ifdef TESSERA_COUNTS_ALLOCATIONS

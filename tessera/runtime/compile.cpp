@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <iterator>
 #include <string_view>
 
@@ -24,23 +23,20 @@ int64_t milliseconds_since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// The last lines of a text: as many as POPTORCH_MAX_GRAPH_LEN says, all where it is not set or not
-// above zero.
-std::string_view shown_lines(std::string_view text) {
-  const char* variable = std::getenv("POPTORCH_MAX_GRAPH_LEN");
-  const long lines = variable ? std::strtol(variable, nullptr, 10) : 0;
-  if (lines <= 0) return text;
+// All of them where the number is 0.
+std::string_view last_lines(std::string_view text, int64_t lines) {
+  if (lines == 0) return text;
   size_t start = text.ends_with('\n') ? text.size() - 1 : text.size();
-  for (long i = 0; i < lines && start != std::string_view::npos && start > 0; ++i) {
+  for (int64_t i = 0; i < lines && start != std::string_view::npos && start > 0; ++i) {
     start = text.rfind('\n', start - 1);
   }
   return start == std::string_view::npos || start == 0 ? text : text.substr(start + 1);
 }
 
 // Printing a large program takes longer than compiling it.
-void log_programs(const Graph& graph, const cpu::Plan& plan) {
+void log_programs(const Graph& graph, const cpu::Plan& plan, int64_t lines) {
   if (log_level() > LogLevel::trace) return;
-  log(LogLevel::trace, "{}", shown_lines(print(graph, {.elide_blobs_over = 64})));
+  log(LogLevel::trace, "{}", last_lines(print(graph, {.elide_blobs_over = 64}), lines));
   log(LogLevel::trace, "{}", print(plan));
 }
 
@@ -66,7 +62,7 @@ PassOptions options_for(std::span<const Pass> passes, const CompileOptions& opti
 }  // namespace
 
 std::vector<Pass> passes_of_a_compilation() {
-  std::vector<Pass> all(pipeline().begin(), pipeline().end());
+  std::vector<Pass> all = pipeline();
   for (Pass& rewrite : cpu::rewrites()) all.push_back(std::move(rewrite));
   return all;
 }
@@ -89,7 +85,8 @@ std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
 
   progress(10);
   check_disabled(options.disabled_passes, passes_of_a_compilation());
-  run_passes(graph, pipeline(), options_for(pipeline(), options));
+  const std::vector<Pass> passes = pipeline(options.target.level);
+  run_passes(graph, passes, options_for(passes, options));
   verify(graph);
 
   progress(40);
@@ -97,8 +94,9 @@ std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
       cpu::lower(graph, {.rewrites = options_for(cpu::rewrites(options.target), options),
                          .keep_operators = options.keep_operators,
                          .target = options.target,
+                         .threads = options.threads,
                          .tuned = options.tuned_kernels});
-  log_programs(graph, plan);
+  log_programs(graph, plan, options.logged_lines);
   log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
       milliseconds_since(start), graph.node_count(), plan.update_begin,
       plan.calls.size() - plan.update_begin, print(plan.memory));

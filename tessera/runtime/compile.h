@@ -23,7 +23,9 @@ struct CompileOptions {
   bool keep_operators = false;  // each is a call of its own, by which an error can name it
   cpu::Target target = {};      // kernels chosen by timing are Executable::tuned_kernels()
   std::map<std::string, std::string> tuned_kernels = {};  // of an earlier executable, to repeat
-  std::function<void(int percent)> progress = {};         // called with 0, then up to 100 when done
+  int threads = 1;                                        // those that kernels are timed with
+  int64_t logged_lines = 0;  // of the graph, where it is logged: the last ones; 0 for all
+  std::function<void(int percent)> progress = {};  // called with 0, then up to 100 when done
 };
 
 // Everything that may run over a graph, in order: the passes for any device (passes/pipeline.h),

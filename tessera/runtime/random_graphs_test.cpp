@@ -5,7 +5,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/run_op_for_test.h"
 #include "tessera/passes/read_graph.h"
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 #include "tessera/runtime/random_graph_for_test.h"
 #include "tessera/runtime/session.h"
 

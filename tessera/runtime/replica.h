@@ -22,6 +22,7 @@ class Replica {
 
   cpu::Engine& engine() { return engine_; }
   const cpu::Engine& engine() const { return engine_; }
+  int threads() const { return pool_.size(); }
 
   // Dense and of the state's size.
   void write_state(size_t index, std::span<const std::byte> value);

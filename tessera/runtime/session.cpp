@@ -19,8 +19,12 @@ Session::Session(std::shared_ptr<const Executable> executable, int threads, int 
                                                   alone ? nullptr : &group_.member(i)));
   }
   check_host_calls_can_run(executable_->graph());
-  trace_ = TraceFile::from_environment(executable_->plan(), threads);
-  if (trace_) record(&trace_->timeline());
+}
+
+void Session::trace_to(const std::string& path) {
+  if (path.empty()) return;
+  trace_ = std::make_unique<TraceFile>(path, executable_->plan(), replicas_[0]->threads());
+  record(&trace_->timeline());
 }
 
 void Session::write_state(size_t index, std::span<const std::byte> value) {

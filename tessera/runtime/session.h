@@ -41,6 +41,10 @@ class Session {
   // Records the calls of the first replica in the next runs; null for none.
   void record(cpu::Timeline* timeline) { replicas_[0]->engine().set_timeline(timeline); }
 
+  // The same for the first steps from now on, written to a file (runtime/trace_file.h); not where
+  // the path is empty.
+  void trace_to(const std::string& path);
+
   // Stops a run with an Error where an operator makes a value that is not finite from ones that
   // are, or a NaN from what is none.
   void check_values(bool check);

@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -17,7 +16,9 @@ namespace {
 
 constexpr int64_t steps_recorded = 16;
 
-std::string numbered(const std::string& path, int number) {
+std::string numbered(const std::string& path) {
+  static std::atomic<int> files{0};
+  const int number = ++files;
   if (number == 1) return path;
   const std::filesystem::path whole(path);
   std::filesystem::path name = whole.stem();
@@ -28,15 +29,8 @@ std::string numbered(const std::string& path, int number) {
 
 }  // namespace
 
-std::unique_ptr<TraceFile> TraceFile::from_environment(const cpu::Plan& plan, int threads) {
-  static std::atomic<int> sessions{0};
-  const char* path = std::getenv("TESSERA_TRACE");
-  if (!path || !*path) return nullptr;
-  return std::unique_ptr<TraceFile>(new TraceFile(numbered(path, ++sessions), plan, threads));
-}
-
-TraceFile::TraceFile(std::string path, const cpu::Plan& plan, int threads)
-    : path_(std::move(path)), timeline_(plan, threads, steps_recorded) {}
+TraceFile::TraceFile(const std::string& path, const cpu::Plan& plan, int threads)
+    : path_(numbered(path)), timeline_(plan, threads, steps_recorded) {}
 
 TraceFile::~TraceFile() {
   try {

@@ -1,9 +1,7 @@
-// TESSERA_TRACE=FILE: the first steps that a session runs are recorded and written to FILE, for
-// ui.perfetto.dev. A second session of the process writes to FILE with .2 before its ending, and so
-// on.
+// The first steps that a session runs, recorded and written to a file for ui.perfetto.dev. A second
+// one in the process writes to a file with .2 before its ending, and so on.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "tessera/backend/cpu/timeline.h"
@@ -12,8 +10,7 @@ namespace tessera {
 
 class TraceFile {
  public:
-  // Nothing unless the variable is set.
-  static std::unique_ptr<TraceFile> from_environment(const cpu::Plan& plan, int threads);
+  TraceFile(const std::string& path, const cpu::Plan& plan, int threads);
 
   // Writes what was recorded; a file that cannot be written is a warning, not an error.
   ~TraceFile();
@@ -23,8 +20,6 @@ class TraceFile {
   cpu::Timeline& timeline() { return timeline_; }
 
  private:
-  TraceFile(std::string path, const cpu::Plan& plan, int threads);
-
   std::string path_;
   cpu::Timeline timeline_;
 };

@@ -6,7 +6,7 @@
 
 #include "tessera/ops/registry.h"
 #include "tessera/passes/remove_dead.h"
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 #include "tessera/runtime/session.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/thread_pool.h"
 #include "tessera/ops/builder.h"
+#include "tessera/runtime/environment.h"
 #include "tessera/torch/aten_call.h"
 #include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
@@ -85,7 +86,7 @@ void run_row(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<TensorView> inputs, outputs;
   for (const HostOperand& operand : operands) inputs.push_back(operand.view());
   for (const HostOperand& result : results) outputs.push_back(result.view());
-  ThreadPool pool(1);
+  ThreadPool pool(1, cpu_level_of_environment());
   matched->op->cpu({inputs, outputs, matched->attrs, pool, {}});
   std::vector<at::Tensor> returned;
   for (size_t i = 0; i < results.size(); ++i) {

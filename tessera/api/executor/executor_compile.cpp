@@ -17,7 +17,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
 #include "tessera/passes/add_optimizer.h"
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/tensor_memory.h"
 

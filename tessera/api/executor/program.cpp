@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/ops/host_call.h"
+#include "tessera/runtime/environment.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/result_tensor.h"
 #include "tessera/torch/tensor_memory.h"
@@ -50,7 +51,8 @@ void Program::clear() {
 }
 
 void Program::attach(RngState rng) {
-  session_ = std::make_unique<Session>(executable_, default_thread_count());
+  session_ = std::make_unique<Session>(executable_, threads_of_environment());
+  session_->trace_to(trace_path_of_environment());
   session_->set_rng(rng);
 }
 

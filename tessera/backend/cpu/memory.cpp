@@ -39,8 +39,7 @@ void touch(std::byte* begin, std::byte* end) {
 }
 
 void touch_all(std::byte* data, size_t size) {
-  const size_t threads =
-      size < worth_threads ? 1 : static_cast<size_t>(std::min(8, default_thread_count()));
+  const size_t threads = size < worth_threads ? 1 : static_cast<size_t>(std::min(8, usable_cpus()));
   const size_t part = rounded(static_cast<int64_t>(size / threads), huge_page);
   std::vector<std::thread> helpers;
   for (size_t begin = part; begin < size; begin += part) {

@@ -20,8 +20,7 @@ constexpr double worth_timing = 5e-6;
 // Memory for one use, filled with ones: neither zero nor denormal, and an index that exists.
 class Trial {
  public:
-  explicit Trial(const KernelUse& use)
-      : attrs_(use.attrs), pool_(default_thread_count(), use.target.level) {
+  Trial(const KernelUse& use, int threads) : attrs_(use.attrs), pool_(threads, use.target.level) {
     for (const KernelOperand& operand : use.inputs) add(operand, inputs_);
     for (const KernelOperand& operand : use.outputs) add(operand, outputs_);
   }
@@ -88,8 +87,8 @@ std::string text_of(const KernelUse& use) {
   return use.target.precise ? text + " precise" : text;
 }
 
-KernelTuner::KernelTuner(TunedKernels known, bool may_time)
-    : known_(std::move(known)), may_time_(may_time) {}
+KernelTuner::KernelTuner(TunedKernels known, int threads)
+    : known_(std::move(known)), threads_(threads) {}
 
 KernelChoice KernelTuner::choose(const KernelUse& use) {
   const auto entries = applying_entries(use);
@@ -102,7 +101,7 @@ KernelChoice KernelTuner::choose(const KernelUse& use) {
                                  [&](const auto* entry) { return entry->name == known->second; });
     if (at != entries.end()) chosen = *at;
   }
-  if (!chosen && may_time_) chosen = fastest(use, entries);
+  if (!chosen && threads_ > 0) chosen = fastest(use, entries);
   if (!chosen) return choose_kernel(use);
   known_[key] = choices_[key] = chosen->name;
   return {std::string(chosen->name), prepare_entry(*chosen, use)};
@@ -110,7 +109,7 @@ KernelChoice KernelTuner::choose(const KernelUse& use) {
 
 const KernelEntry* KernelTuner::fastest(const KernelUse& use,
                                         std::span<const KernelEntry* const> entries) {
-  Trial trial(use);
+  Trial trial(use, threads_);
   const KernelEntry* best = nullptr;
   double best_time = 0;
   std::string times;

@@ -18,8 +18,8 @@ std::string text_of(const KernelUse& use);
 
 class KernelTuner {
  public:
-  // Repeats `known` choices; times the others if it may.
-  KernelTuner(TunedKernels known, bool may_time);
+  // Repeats `known` choices; times the others with so many threads, or not at all where 0.
+  KernelTuner(TunedKernels known, int threads);
 
   KernelChoice choose(const KernelUse& use);
 
@@ -30,7 +30,7 @@ class KernelTuner {
   const KernelEntry* fastest(const KernelUse& use, std::span<const KernelEntry* const> entries);
 
   TunedKernels known_, choices_;
-  bool may_time_;
+  int threads_;
 };
 
 }  // namespace tessera::cpu

@@ -22,7 +22,7 @@ struct Product {
 TEST(Tuner, TimesAUseOnceAndCanRepeatItsChoice) {
   const Product product(160);
   if (applying_entries(product.use()).size() < 2) GTEST_SKIP() << "there is only one kernel here";
-  KernelTuner tuner({}, true);
+  KernelTuner tuner({}, 2);
   const std::string chosen = tuner.choose(product.use()).name;
   ASSERT_EQ(tuner.choices().size(), 1U);
   EXPECT_EQ(tuner.choices().begin()->second, chosen);
@@ -30,7 +30,7 @@ TEST(Tuner, TimesAUseOnceAndCanRepeatItsChoice) {
 
   // Whatever was chosen before is taken, without a clock.
   for (const KernelEntry* entry : applying_entries(product.use())) {
-    KernelTuner repeating({{text_of(product.use()), std::string(entry->name)}}, false);
+    KernelTuner repeating({{text_of(product.use()), std::string(entry->name)}}, 0);
     EXPECT_EQ(repeating.choose(product.use()).name, entry->name);
     EXPECT_EQ(repeating.choices().size(), 1U);
   }
@@ -38,14 +38,14 @@ TEST(Tuner, TimesAUseOnceAndCanRepeatItsChoice) {
 
 TEST(Tuner, WithoutTimingTheTableDecides) {
   const Product product(160);
-  KernelTuner tuner({{"something else", "packed"}, {text_of(product.use()), "gone"}}, false);
+  KernelTuner tuner({{"something else", "packed"}, {text_of(product.use()), "gone"}}, 0);
   EXPECT_EQ(tuner.choose(product.use()).name, choose_kernel(product.use()).name);
   EXPECT_TRUE(tuner.choices().empty());
 }
 
 TEST(Tuner, ShortCallsAreNotTimed) {
   const Product product(2);
-  KernelTuner tuner({}, true);
+  KernelTuner tuner({}, 2);
   EXPECT_EQ(tuner.choose(product.use()).name, choose_kernel(product.use()).name);
 }
 

@@ -55,7 +55,7 @@ Plan lower(const Graph& step, const LowerOptions& asked) {
   reuse_dying_operands(draft);
 
   // Kernels before memory: their workspace is in the arena too.
-  KernelTuner tuner(options.tuned, options.target.autotune);
+  KernelTuner tuner(options.tuned, options.target.autotune ? options.threads : 0);
   const std::vector<KernelChoice> kernels = choose_kernels(draft, tuner);
   Plan plan = write_plan(draft, kernels);
   plan.tuned = tuner.choices();

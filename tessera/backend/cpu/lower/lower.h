@@ -12,6 +12,7 @@ struct LowerOptions {
   PassOptions rewrites = {};    // how the list in rewrites.h is run
   bool keep_operators = false;  // no rewrites at all: each operator is a call of its own
   Target target = {};           // what the Plan is for
+  int threads = 1;              // those that kernels are timed with
   TunedKernels tuned = {};      // what an earlier compilation chose so, to be repeated
 };
 

@@ -50,7 +50,7 @@ class PlanWriter {
     plan_.target = draft_.target;
     add_fixed_buffers();
     add_arena_buffers();
-    KernelTuner table_only({}, false);
+    KernelTuner table_only({}, 0);
     for (const DraftCall& call : draft_.load) {
       plan_.load.push_back(call_of(call, choose_kernel_for(draft_, call, table_only), {}));
     }

@@ -1,10 +1,13 @@
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "tessera/backend/cpu/kernels/preference.h"
 #include "tessera/base/error.h"
+#include "tessera/base/thread_pool.h"
 #include "tessera/ops/split_names.h"
 #include "tessera/passes/pass.h"
 
@@ -35,9 +38,10 @@ bool is_autotuned() {
   return word == "1";
 }
 
-CpuLevel level() {
-  const char* name = "TESSERA_CPU_LEVEL";
-  return variable(name).empty() ? machine_level() : usable_level(variable(name), name);
+// As PopTorch reads it: what is no number above zero means all lines.
+int64_t logged_lines() {
+  const char* text = std::getenv("POPTORCH_MAX_GRAPH_LEN");
+  return text ? std::max<int64_t>(0, std::strtol(text, nullptr, 10)) : 0;
 }
 
 std::vector<std::string> disabled_kernels() {
@@ -55,10 +59,29 @@ std::vector<std::string> disabled_passes() {
 
 }  // namespace
 
+CpuLevel cpu_level_of_environment() {
+  const char* name = "TESSERA_CPU_LEVEL";
+  return variable(name).empty() ? machine_level() : usable_level(variable(name), name);
+}
+
+int threads_of_environment() {
+  const std::string_view text = variable("TESSERA_NUM_THREADS");
+  if (text.empty()) return usable_cpus();
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  check(error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= 1024,
+        ErrorKind::value, "TESSERA_NUM_THREADS must be a number from 1 to 1024, got '{}'", text);
+  return count;
+}
+
+std::string trace_path_of_environment() { return std::string(variable("TESSERA_TRACE")); }
+
 CompileOptions compile_options_of_environment() {
   CompileOptions options;
   options.disabled_passes = disabled_passes();
-  options.target = {.level = level(),
+  options.threads = threads_of_environment();
+  options.logged_lines = logged_lines();
+  options.target = {.level = cpu_level_of_environment(),
                     .disabled_kernels = disabled_kernels(),
                     .precise = is_precise(),
                     .autotune = is_autotuned()};

@@ -1,4 +1,4 @@
-#include "tessera/runtime/compile_environment.h"
+#include "tessera/runtime/environment.h"
 
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/base/thread_pool.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +41,7 @@ std::string complaint(const char* name, const char* value) {
   return complaint();
 }
 
-TEST(CompileEnvironment, EmptyVariablesSayNothing) {
+TEST(Environment, EmptyVariablesSayNothing) {
   const Variable level("TESSERA_CPU_LEVEL", ""), kernels("TESSERA_DISABLE_KERNELS", ""),
       passes("TESSERA_DISABLE_PASSES", ""), precision("TESSERA_PRECISION", ""),
       autotune("TESSERA_AUTOTUNE", "");
@@ -49,7 +50,36 @@ TEST(CompileEnvironment, EmptyVariablesSayNothing) {
   EXPECT_TRUE(options.disabled_passes.empty());
 }
 
-TEST(CompileEnvironment, IsReadForEveryProgram) {
+TEST(Environment, SaysHowManyThreads) {
+  {
+    const Variable unset("TESSERA_NUM_THREADS", "");
+    EXPECT_EQ(threads_of_environment(), usable_cpus());
+  }
+  for (const char* wrong : {"0", "three", "2x", "-1", "100000"}) {
+    const Variable variable("TESSERA_NUM_THREADS", wrong);
+    EXPECT_THROW(threads_of_environment(), Error) << wrong;
+  }
+  const Variable variable("TESSERA_NUM_THREADS", "3");
+  EXPECT_EQ(threads_of_environment(), 3);
+  EXPECT_EQ(compile_options_of_environment().threads, 3);
+}
+
+TEST(Environment, SaysHowMuchIsLogged) {
+  for (const char* all : {"", "0", "-1", "many"}) {
+    const Variable variable("POPTORCH_MAX_GRAPH_LEN", all);
+    EXPECT_EQ(compile_options_of_environment().logged_lines, 0) << all;
+  }
+  const Variable variable("POPTORCH_MAX_GRAPH_LEN", "12");
+  EXPECT_EQ(compile_options_of_environment().logged_lines, 12);
+}
+
+TEST(Environment, SaysWhereATraceGoes) {
+  EXPECT_EQ(trace_path_of_environment(), "");
+  const Variable variable("TESSERA_TRACE", "steps.json");
+  EXPECT_EQ(trace_path_of_environment(), "steps.json");
+}
+
+TEST(Environment, IsReadForEveryProgram) {
   const Variable level("TESSERA_CPU_LEVEL", "portable");
   {
     const Variable kernels("TESSERA_DISABLE_KERNELS", "packed, onednn_conv"),
@@ -64,7 +94,7 @@ TEST(CompileEnvironment, IsReadForEveryProgram) {
   EXPECT_EQ(print(compile_options_of_environment().target), "portable, vectors of 4 floats");
 }
 
-TEST(CompileEnvironment, WhatItCannotMeanIsAnError) {
+TEST(Environment, WhatItCannotMeanIsAnError) {
   EXPECT_EQ(complaint("TESSERA_CPU_LEVEL", "fast"),
             "TESSERA_CPU_LEVEL must be 'portable' or 'avx2', got 'fast'.");
   EXPECT_EQ(complaint("TESSERA_PRECISION", "exact"),
