@@ -89,10 +89,10 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
         to_piece_{t.to_dims[0], to_shape_[1] / problem.channel_pieces},
         to_channel_step_(piece_step(t.to, 1, t.to_dims[1])),
         weight_step_(piece_step(t.weight, t.weight_dim, t.to_dims[1])),
-        from_(lying(t.from_dims, t.from), t.from_desc, Direction::to_primitive),
-        weight_(lying(problem.weight, t.weight), description.weights_desc(),
+        from_(operand_desc(t.from_dims, t.from), t.from_desc, Direction::to_primitive),
+        weight_(operand_desc(problem.weight, t.weight), description.weights_desc(),
                 Direction::to_primitive),
-        to_(lying(t.to_dims, t.to), t.to_desc, Direction::from_primitive),
+        to_(operand_desc(t.to_dims, t.to), t.to_desc, Direction::from_primitive),
         primitive_(description),
         has_bias_(use.has_input(2)),
         bias_(has_bias_ ? plain_desc({t.to_dims[1]}) : memory::desc()) {}
@@ -205,10 +205,11 @@ class WeightGrad : public StatefulKernel {
         grad_channel_step_(piece_step(sides.output, 1, problem.output[1])),
         input_step_(piece_step(sides.input, 0, problem.input[0])),
         weight_step_(piece_step(sides.weight, 0, problem.output[1])),
-        grad_(lying(problem.output, sides.output), description.diff_dst_desc(),
+        grad_(operand_desc(problem.output, sides.output), description.diff_dst_desc(),
               Direction::to_primitive),
-        input_(lying(problem.input, sides.input), description.src_desc(), Direction::to_primitive),
-        weight_(lying(problem.weight, sides.weight), description.diff_weights_desc(),
+        input_(operand_desc(problem.input, sides.input), description.src_desc(),
+               Direction::to_primitive),
+        weight_(operand_desc(problem.weight, sides.weight), description.diff_weights_desc(),
                 Direction::from_primitive),
         primitive_(description) {}
 

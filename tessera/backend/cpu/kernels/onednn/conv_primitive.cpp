@@ -40,7 +40,7 @@ memory::desc any(const memory::dims& dims) {
 memory::desc asked(const ConvProblem& problem, const memory::dims& dims,
                    const KernelOperand& operand) {
   const bool as_is = operand.layout == channels_layout && !problem.any_images;
-  return as_is ? lying(dims, operand) : any(dims);
+  return as_is ? operand_desc(dims, operand) : any(dims);
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ memory::desc plain_desc(const memory::dims& dims) {
   return {dims, memory::data_type::f32, contiguous_strides(dims)};
 }
 
-memory::desc lying(const memory::dims& dims, const KernelOperand& operand) {
+memory::desc operand_desc(const memory::dims& dims, const KernelOperand& operand) {
   if (operand.layout == channels_layout) {
     return {dims, memory::data_type::f32, memory::format_tag::aBcd8b};
   }

@@ -38,7 +38,7 @@ ConvProblem problem_of(const KernelUse& use, const ConvSides& sides, ConvCut cut
 
 dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims);
 // A piece of an operand, as it lies.
-dnnl::memory::desc lying(const dnnl::memory::dims& dims, const KernelOperand& operand);
+dnnl::memory::desc operand_desc(const dnnl::memory::dims& dims, const KernelOperand& operand);
 // Bytes from one piece of a tensor to the next along a dimension that has `size` of it in a piece.
 int64_t piece_step(const KernelOperand& operand, size_t dim, int64_t size);
 
