@@ -51,9 +51,9 @@ int cgroup_quota() {
 }
 
 // A forked child has none of its parent's threads, and perhaps locks that nobody will ever release.
-// So every pool is on record, and a fork makes those of the child anew: at first without threads,
-// because most children never use them (the workers of data loaders), and with as many as it had
-// once a job needs them.
+// So every pool with threads is on record, and a fork makes those of the child anew: at first
+// without threads, because most children never use them (the workers of data loaders), and with as
+// many as it had once a job needs them.
 class PoolRecord {
  public:
   using Renew = void (*)(ThreadPool&);
@@ -78,7 +78,8 @@ class PoolRecord {
   int threads_before_fork(ThreadPool& pool) {
     if (!forked_.load(std::memory_order_relaxed)) return 1;
     const std::lock_guard lock(mutex_);
-    return pools_.at(&pool).threads;
+    const auto entry = pools_.find(&pool);
+    return entry == pools_.end() ? 1 : entry->second.threads;
   }
 
  private:
@@ -109,6 +110,7 @@ ThreadPool::ThreadPool(int threads) : ThreadPool(threads, machine_level()) {}
 
 ThreadPool::ThreadPool(int threads, CpuLevel level) : level_(level) {
   TESSERA_INVARIANT(threads >= 1, "a pool of {} threads", threads);
+  if (threads == 1) return;  // made in the middle of kernels, too: nothing is allocated
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
   PoolRecord::instance().add(*this, threads, [](ThreadPool& pool) {
     // Made over, not destroyed: the old ones belong to threads that are not here.

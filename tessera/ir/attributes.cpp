@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/fused_body.h"
 
 namespace tessera {
 namespace {
@@ -23,8 +24,8 @@ bool same_bits(double a, double b) {
 AttrType type_of(const Attr& attr) { return static_cast<AttrType>(attr.index()); }
 
 std::string_view name_of(AttrType type) {
-  static constexpr std::array<std::string_view, 8> names = {
-      "bool", "integer", "number", "text", "dtype", "integers", "numbers", "bytes"};
+  static constexpr std::array<std::string_view, attr_type_count> names = {
+      "bool", "integer", "number", "text", "dtype", "integers", "numbers", "bytes", "body"};
   return names[static_cast<size_t>(type)];
 }
 
@@ -37,6 +38,10 @@ bool equal(const Attr& a, const Attr& b) {
   }
   if (const auto* x = std::get_if<Blob>(&a)) {
     const auto& y = std::get<Blob>(b);
+    return *x == y || **x == *y;
+  }
+  if (const auto* x = std::get_if<std::shared_ptr<const FusedBody>>(&a)) {
+    const auto& y = std::get<std::shared_ptr<const FusedBody>>(b);
     return *x == y || **x == *y;
   }
   return a == b;
@@ -80,6 +85,9 @@ double Attrs::number(std::string_view name) const { return get<double>(name); }
 const std::string& Attrs::text(std::string_view name) const { return get<std::string>(name); }
 DType Attrs::dtype(std::string_view name) const { return get<DType>(name); }
 const Blob& Attrs::blob(std::string_view name) const { return get<Blob>(name); }
+const FusedBody& Attrs::body(std::string_view name) const {
+  return *get<std::shared_ptr<const FusedBody>>(name);
+}
 const std::vector<int64_t>& Attrs::integers(std::string_view name) const {
   return get<std::vector<int64_t>>(name);
 }

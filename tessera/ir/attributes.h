@@ -15,14 +15,16 @@
 namespace tessera {
 
 using Blob = std::shared_ptr<const std::vector<std::byte>>;  // shared: constants are never changed
+struct FusedBody;                                            // ir/fused_body.h
 using Attr = std::variant<bool, int64_t, double, std::string, DType, std::vector<int64_t>,
-                          std::vector<double>, Blob>;
+                          std::vector<double>, Blob, std::shared_ptr<const FusedBody>>;
 
-enum class AttrType { boolean, integer, number, text, dtype, integers, numbers, blob };
+enum class AttrType { boolean, integer, number, text, dtype, integers, numbers, blob, body };
+constexpr int attr_type_count = 9;
 
 AttrType type_of(const Attr& attr);
 std::string_view name_of(AttrType type);
-bool equal(const Attr& a, const Attr& b);  // blobs by content, numbers by bits
+bool equal(const Attr& a, const Attr& b);  // blobs and bodies by content, numbers by bits
 
 class Attrs {
  public:
@@ -45,6 +47,7 @@ class Attrs {
   const std::vector<int64_t>& integers(std::string_view name) const;
   const std::vector<double>& numbers(std::string_view name) const;
   const Blob& blob(std::string_view name) const;
+  const FusedBody& body(std::string_view name) const;
 
   bool empty() const { return entries_.empty(); }
   auto begin() const { return entries_.begin(); }

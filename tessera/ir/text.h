@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/ir/fused_body.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera {
@@ -23,6 +24,10 @@ std::string print_attributes(const Attrs& attrs);
 
 // The attributes in braces at the front of a text, which moves past them.
 Attrs take_attributes(std::string_view& text);
+
+// A fused body as it stands between its braces.
+std::string print_body(const FusedBody& body);
+FusedBody parse_body(std::string_view text);
 
 // One node as print() writes it, for messages; values are called by their ids.
 std::string print_node(const Graph& graph, const Node& node);

@@ -55,6 +55,12 @@ class Parser {
 
   std::string_view rest() const { return text_.substr(at_); }
 
+  FusedBody body_alone() {
+    FusedBody alone = body();
+    expect(peek() == '\0' && at_ == text_.size(), "the end of the text");
+    return alone;
+  }
+
  private:
   struct StateUse {
     size_t state;
@@ -170,6 +176,7 @@ class Parser {
     const char c = peek();
     if (c == '"') return string();
     if (c == '[') return list();
+    if (c == '{') return body_in_braces();
     if (c == '-' || is_digit(c)) return numeral();
     if (!is_letter(c)) fail_expecting("an attribute's value");
     const std::string_view value = word();
@@ -186,6 +193,108 @@ class Parser {
     const auto dtype = dtype_named(value);
     if (!dtype) fail_at("'{}' is not a value", value);
     return *dtype;
+  }
+
+  // --- fused bodies ---
+
+  Attr body_in_braces() {
+    expect('{');
+    Attr attr = body_attr(body());
+    expect('}');
+    return attr;
+  }
+
+  FusedBody body() {
+    // Steps have attributes too: without an end to it, a text could be nested as deep as it is
+    // long.
+    if (in_body_) fail_at("a step of a fused body cannot have a body of its own");
+    in_body_ = true;
+    FusedBody body;
+    while (peek() == '%') {
+      if (body.steps.size() == FusedBody::most_steps) {
+        fail_at("a fused body has more than {} steps", FusedBody::most_steps);
+      }
+      expect(value_number() == static_cast<int64_t>(body.steps.size()), "steps numbered in order");
+      expect('=');
+      body.steps.push_back(body_step(body));
+      expect(';');
+    }
+    expect_word("out");
+    do {
+      if (body.results.size() == FusedBody::most_results) {
+        fail_at("a fused body has more than {} results", FusedBody::most_results);
+      }
+      body.results.push_back(body_result(body));
+    } while (take(','));
+    in_body_ = false;
+    return body;
+  }
+
+  BodyStep body_step(const FusedBody& before) {
+    BodyStep step{.op = name("an operator")};
+    expect('(');
+    while (!take(')')) {
+      if (!step.arguments.empty()) expect(',');
+      expect(step.arguments.size() < FusedBody::most_arguments, "fewer arguments");
+      step.arguments.push_back(body_value(before));
+    }
+    if (take('{')) attributes(step.attrs);
+    if (take(':')) step.dtype = element_type(word());
+    return step;
+  }
+
+  BodyResult body_result(const FusedBody& body) {
+    BodyResult result;
+    result.summed = take_word("sum");
+    result.value = body_value(body);
+    const auto from = result.value.from;
+    expect(from == BodyValue::From::step || (from == BodyValue::From::operand && result.summed),
+           "a step as a result");
+    if (!result.summed) return result;
+    expect_word("over");
+    expect('[');
+    while (!take(']')) {
+      if (!result.dims.empty()) expect(',');
+      const int64_t dim = integer();
+      expect(
+          dim >= 0 && dim < FusedBody::most_dims && std::ssize(result.dims) < FusedBody::most_dims,
+          "a dimension");
+      result.dims.push_back(dim);
+    }
+    result.keepdim = take_word("keepdim");
+    return result;
+  }
+
+  // A step before it, an operand, or a number.
+  BodyValue body_value(const FusedBody& before) {
+    const char c = peek();
+    if (c == '%') {
+      const int64_t step = value_number();
+      if (step >= std::ssize(before.steps)) fail_at("%{} is used before it is made", step);
+      return {BodyValue::From::step, static_cast<size_t>(step)};
+    }
+    if (c == 'a') {
+      ++at_;
+      expect(at_ < text_.size() && is_digit(text_[at_]), "an operand such as a0");
+      const int64_t operand = integer();
+      expect(operand < FusedBody::most_operands, "fewer operands");
+      return {BodyValue::From::operand, static_cast<size_t>(operand)};
+    }
+    BodyValue value{.from = BodyValue::From::number};
+    const size_t begin = at_;
+    const auto dtype = is_letter(c) ? dtype_named(word()) : std::nullopt;
+    at_ = dtype ? at_ : begin;
+    if (dtype) {
+      value.dtype = element_type(name_of(*dtype));
+      expect('(');
+    }
+    const bool word_next = is_letter(peek());
+    expect(word_next || peek() == '-' || is_digit(peek()), "a value such as %0, a0 or 0.5");
+    const Attr number = attribute_of_list();
+    const auto* whole = std::get_if<int64_t>(&number);
+    value.number = whole ? static_cast<double>(*whole) : std::get<double>(number);
+    if (dtype) expect(')');
+    return value;
   }
 
   Attr list() {
@@ -280,14 +389,17 @@ class Parser {
     return digit;
   }
 
-  TensorType type() {
-    const std::string_view dtype_name = word();
+  DType element_type(std::string_view dtype_name) {
     const auto dtype = dtype_named(dtype_name);
     if (!dtype) fail_at("'{}' is not an element type", dtype_name);
     if (narrowed(*dtype) != *dtype) {
       fail_at("graphs do not hold {}; use {}", dtype_name, name_of(narrowed(*dtype)));
     }
-    TensorType type{*dtype, {}};
+    return *dtype;
+  }
+
+  TensorType type() {
+    TensorType type{element_type(word()), {}};
     expect('[');
     while (!take(']')) {
       if (!type.shape.empty()) expect(',');
@@ -493,6 +605,7 @@ class Parser {
   std::string_view text_;
   size_t at_ = 0;
   int line_ = 1, statement_line_ = 1;
+  bool in_body_ = false;
   Graph graph_;
   std::unordered_map<int64_t, ValueId> values_;  // by their numbers in the text
   std::vector<StateUse> state_uses_;
@@ -509,5 +622,7 @@ Attrs take_attributes(std::string_view& text) {
   text = parser.rest();
   return attrs;
 }
+
+FusedBody parse_body(std::string_view text) { return Parser(text).body_alone(); }
 
 }  // namespace tessera

@@ -77,6 +77,64 @@ std::string blob_text(const Blob& blob, size_t elide_over) {
   return text + '"';
 }
 
+std::string attr_text(const Attr& attr, size_t elide_over);
+
+std::string attrs_text(const Attrs& attrs, size_t elide_over) {
+  std::string out = "{";
+  for (const auto& [name, attr] : attrs) {
+    if (out.size() > 1) out += ", ";
+    out += name_text(name) + " = " + attr_text(attr, elide_over);
+  }
+  return out + '}';
+}
+
+// Behind an operator: nothing where there are none.
+std::string attrs_behind(const Attrs& attrs, size_t elide_over) {
+  return attrs.empty() ? "" : ' ' + attrs_text(attrs, elide_over);
+}
+
+std::string value_text(const BodyValue& value) {
+  switch (value.from) {
+    case BodyValue::From::operand:
+      return fmt::format("a{}", value.index);
+    case BodyValue::From::step:
+      return fmt::format("%{}", value.index);
+    case BodyValue::From::number:
+      break;
+  }
+  const std::string number = number_text(value.number);
+  return value.dtype == DType::f32 ? number : fmt::format("{}({})", name_of(value.dtype), number);
+}
+
+std::string step_text(const BodyStep& step, size_t elide_over) {
+  std::string text = name_text(step.op) + '(';
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    text += (i > 0 ? ", " : "") + value_text(step.arguments[i]);
+  }
+  text += ')' + attrs_behind(step.attrs, elide_over);
+  return step.dtype == DType::f32 ? text : fmt::format("{} : {}", text, name_of(step.dtype));
+}
+
+std::string result_text(const BodyResult& result) {
+  const std::string value = value_text(result.value);
+  if (!result.summed) return value;
+  std::string dims;
+  for (const int64_t dim : result.dims) dims += fmt::format("{}{}", dims.empty() ? "" : ", ", dim);
+  return fmt::format("sum {} over [{}]{}", value, dims, result.keepdim ? " keepdim" : "");
+}
+
+std::string body_text(const FusedBody& body, size_t elide_over) {
+  std::string text;
+  for (size_t i = 0; i < body.steps.size(); ++i) {
+    text += fmt::format("%{} = {}; ", i, step_text(body.steps[i], elide_over));
+  }
+  text += "out ";
+  for (size_t i = 0; i < body.results.size(); ++i) {
+    text += (i > 0 ? ", " : "") + result_text(body.results[i]);
+  }
+  return text;
+}
+
 std::string attr_text(const Attr& attr, size_t elide_over) {
   switch (type_of(attr)) {
     case AttrType::boolean:
@@ -95,17 +153,10 @@ std::string attr_text(const Attr& attr, size_t elide_over) {
       return numbers_text(std::get<std::vector<double>>(attr));
     case AttrType::blob:
       return blob_text(std::get<Blob>(attr), elide_over);
+    case AttrType::body:
+      return '{' + body_text(*std::get<std::shared_ptr<const FusedBody>>(attr), elide_over) + '}';
   }
   return "?";
-}
-
-std::string attrs_text(const Attrs& attrs, size_t elide_over) {
-  std::string out = "{";
-  for (const auto& [name, attr] : attrs) {
-    if (out.size() > 1) out += ", ";
-    out += name_text(name) + " = " + attr_text(attr, elide_over);
-  }
-  return out + '}';
 }
 
 class Printer {
@@ -161,7 +212,7 @@ class Printer {
       if (i > 0) out += ", ";
       out += value(node.operands[i]);
     }
-    return out + ')' + attrs(node.attrs) + types + place(node);
+    return out + ')' + attrs_behind(node.attrs, options_.elide_blobs_over) + types + place(node);
   }
 
  private:
@@ -175,10 +226,6 @@ class Printer {
   std::string type(ValueId id) const {
     if (!id.valid() || id.index >= graph_.value_count()) return "?";
     return to_string(graph_.type(id));
-  }
-
-  std::string attrs(const Attrs& attrs) const {
-    return attrs.empty() ? "" : fmt::format(" {}", attrs_text(attrs, options_.elide_blobs_over));
   }
 
   std::string place(const Node& node) const {
@@ -203,6 +250,9 @@ class Printer {
 }  // namespace
 
 std::string print_attributes(const Attrs& attrs) { return attrs_text(attrs, 0); }
+
+std::string print_body(const FusedBody& body) { return body_text(body, 0); }
+
 std::string print_attr(const Attr& attr) { return attr_text(attr, elide_in_messages_over); }
 
 std::string print(const Graph& graph, const PrintOptions& options) {

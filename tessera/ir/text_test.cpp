@@ -19,7 +19,7 @@ constexpr std::string_view example = R"(graph "train" {
   %4, %5 = conv(%0, %2, _) {dilation = [1, 1], mode = "a\"b\\\n\x01", stride = [1, 1]} : f32[16,5,26,26], i32[2] @ "train.py":31 in "conv1"
   %6 = mul(%3, %3) : f32[5] backward @ "train.py":32 in "pool" stage 1
   update %7 = fill() {dtype = f32, shape = [5], value = 0.0} : f32[5]
-  update %8 = sgd(%2, %1) {data = bytes"00ff10", empty = [], nesterov = true, none = numbers[], some = [1.0, -inf]} : f32[5,1,3,3] stage 2
+  update %8 = sgd(%2, %1) {body = {%0 = mul(a0, a1) {alpha = 2.0, text = "}; out"}; %1 = gt(%0, i32(-3.0)) : bool; out %0, sum a1 over [0, 2] keepdim}, data = bytes"00ff10", empty = [], nesterov = true, none = numbers[], some = [1.0, -inf]} : f32[5,1,3,3] stage 2
   output "0" %4
   output "loss" %0
 }
@@ -111,6 +111,60 @@ TEST(Text, KeepsTypeAndBitsOfAttributes) {
     EXPECT_TRUE(equal(attr, again))
         << "of type " << name_of(type_of(attr)) << " became " << name_of(type_of(again));
   }
+}
+
+TEST(Text, KeepsFusedBodies) {
+  for (const char* text :
+       {"%0 = mul(a0, a1); %1 = add(%0, 0.5) {alpha = 2.0}; out %1",
+        "%0 = gelu(a0) {approximate = \"tanh\"}; %1 = gt(%0, -inf) : bool; out %0, %1",
+        "%0 = exp(a0); out %0, sum %0 over [0, 2, 3] keepdim, sum a1 over []",
+        "out sum a0 over [1]",
+        "%0 = where(bool(1.0), i32(nan), i32(2.0)) : i32; %1 = mul(nan, nan:fff8000000000123); out "
+        "%1",
+        "%0 = \"an odd name\"(); out %0"}) {
+    EXPECT_EQ(print_body(parse_body(text)), text);
+    EXPECT_TRUE(equal(body_attr(parse_body(text)), round_trip(body_attr(parse_body(text)))))
+        << text;
+  }
+  EXPECT_EQ(print_body(parse_body("  %0=relu( a0 ) ;%1 = add(%0,2){b = 1, a = 2}; out  %1")),
+            "%0 = relu(a0); %1 = add(%0, 2.0) {a = 2, b = 1}; out %1");
+  EXPECT_FALSE(equal(body_attr(parse_body("%0 = f(0.0); out %0")),
+                     body_attr(parse_body("%0 = f(-0.0); out %0"))));
+}
+
+TEST(Text, WhatIsNoFusedBodyIsRefused) {
+  std::string many = "%0 = f(a0); ", wide = "%0 = f(a0";
+  for (int i = 1; i < 300; ++i) many += fmt::format("%{} = f(a0); ", i), wide += ", a0";
+  for (const std::string& text : {std::string(),
+                                  std::string("out"),
+                                  std::string("out a0"),
+                                  std::string("out 1.0"),
+                                  std::string("out %0"),
+                                  std::string("%0 = f(a0)"),
+                                  std::string("%0 = f(a0); out %1"),
+                                  std::string("%1 = f(a0); out %1"),
+                                  std::string("%0 = f(%0); out %0"),
+                                  std::string("%0 = f(a0); out %0 %0"),
+                                  std::string("%0 = f(a99999999999999999999); out %0"),
+                                  std::string("%0 = f(a65536); out %0"),
+                                  std::string("%0 = f(a-1); out %0"),
+                                  std::string("%0 = f(%-1); out %0"),
+                                  std::string("%0 = f(a0); out sum %0"),
+                                  std::string("%0 = f(a0); out sum %0 over [-1]"),
+                                  std::string("out sum a0 over [64]"),
+                                  std::string("%0 = f(a0) : f64; out %0"),
+                                  std::string("%0 = f(a0) : thing; out %0"),
+                                  std::string("%0 = f(i64(1.0)); out %0"),
+                                  std::string("%0 = f(i32(a0)); out %0"),
+                                  std::string("%0 = f(a0) {b = {out sum a0 over []}}; out %0"),
+                                  std::string("%0 = f(a0);\nout %0"),
+                                  many + "out %0",
+                                  wide + "); out %0"}) {
+    EXPECT_THROW(parse_body(text), Error) << text;
+    EXPECT_THROW(parse(in_graph("%0 = g() {b = {" + text + "}} : f32[]")), Error) << text;
+  }
+  EXPECT_EQ(error_of(in_graph("%0 = g() {b = {%0 = f(%3); out %0}} : f32[]")),
+            "line 2: %3 is used before it is made");
 }
 
 TEST(Text, KeepsRandomNumbers) {

@@ -69,6 +69,7 @@ Attr fixed_value(const std::string& text, AttrType type) {
       return type == AttrType::integers ? Attr(integers) : Attr(numbers);
     }
     case AttrType::blob:
+    case AttrType::body:
       break;
   }
   TESSERA_UNREACHABLE("a fixed attribute '{}' cannot be of type {}", text, name_of(type));

@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/ir/verify.h"
+#include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -71,6 +72,9 @@ Attrs completed(const OpDef& op, Attrs attrs) {
     check_limit(op, *spec, value);
   }
   for (const auto& spec : op.attrs) {
+    if (attrs.has(spec.name) && spec.type == AttrType::body) {
+      attrs.set(spec.name, body_attr(completed(attrs.body(spec.name))));
+    }
     if (attrs.has(spec.name)) continue;
     if (spec.fallback) {
       attrs.set(spec.name, *spec.fallback);

@@ -168,8 +168,8 @@ TEST_P(Conformance, KernelKeepsItsPromises) {
 }
 
 // The first calls may fill what a thread keeps for later ones, and a thread may come late. Fused
-// bodies are read anew by every call of their reference kernel, which only interprets them where no
-// code can be generated.
+// bodies are made ready anew by every call of their reference kernel; backends make them ready
+// once.
 TEST_P(Conformance, KernelAllocatesNothing) {
   if (!row().cpu || row().kind == Kind::host) return;
   const bool interprets = std::any_of(row().attrs.begin(), row().attrs.end(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/fused_body.h"
@@ -29,7 +30,7 @@ TensorType contraction_result(const OpDef& base, const OpView& op) {
 }
 
 std::vector<TensorType> infer_map(const OpDef& base, const OpView& op) {
-  const Body body = parse_body(op.attrs().text("body"));
+  const FusedBody& body = op.attrs().body("body");
   check(std::none_of(body.results.begin(), body.results.end(),
                      [](const BodyResult& result) { return result.summed; }),
         ErrorKind::value, "{}{} has no sums", base.name, suffix);
@@ -50,7 +51,7 @@ Cost cost_of_map(const OpDef& base, const OpView& op) {
   const Types operands = contraction_operands(base, op);
   auto cost = std::get<ContractionCost>(base.cost(OpView(operands, op.attrs()), {&result, 1}));
   double flops = 0;
-  for (const BodyStep& step : parse_body(op.attrs().text("body")).steps) {
+  for (const BodyStep& step : op.attrs().body("body").steps) {
     flops += flops_per_element(step);
   }
   cost.multiply_adds += static_cast<int64_t>(flops * static_cast<double>(numel(result.shape)) / 2);
@@ -92,8 +93,8 @@ std::vector<Sample> samples_of(const OpDef& base) {
     Sample& sample = samples.emplace_back(given);
     sample.operands.push_back(row_parts::reals({result.shape.back()}));
     sample.operands.push_back(row_parts::reals(result.shape));
-    sample.attrs.set("body",
-                     "%0 = mul(a0, a1); %1 = add(%0, a2) {alpha = 0.5}; %2 = relu(%1); out %2");
+    sample.attrs.set("body", body_attr(parse_body("%0 = mul(a0, a1); %1 = add(%0, a2) {alpha = "
+                                                  "0.5}; %2 = relu(%1); out %2")));
   }
   return samples;
 }
@@ -116,7 +117,7 @@ OpDef map_row() {
   row.operands += ", operands*";
   row.results = "results*";
   row.doc += " Then element-wise operators one after the other, as `body` says.";
-  row.attrs.push_back(row_parts::text("body"));
+  row.attrs.push_back(row_parts::body("body"));
   row.aten = {};
   row.traits = {};
   row.decompose = nullptr;

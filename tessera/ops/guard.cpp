@@ -40,7 +40,7 @@ std::vector<OpDef> make_rows() {
            .attrs = {maybe(number("low")), maybe(number("high")), text("too_low", "too low"),
                      text("too_high", "too high")},
            .aten = {{"poptorch::require", "self | low, high, too_low, too_high"}},
-           .traits = {.in_place = {{0, 0}}},
+           .traits = {.in_place = {{0, 0}}, .runs_alone = true},
            .infer = infer_require,
            .cost = rows::elementwise_cost<1>,
            .cpu = run_require,

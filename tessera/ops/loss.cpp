@@ -213,6 +213,7 @@ OpDef loss_gradient(const LossRow& row) {
   def.aten = {{def.name, same_arguments(def)}};
   def.traits.promotion = Promotion::floating;
   def.traits.in_place = {{0, 1}};
+  def.traits.runs_alone = true;  // that of a mean divides by the number of elements
   def.infer = infer_loss_gradient;
   def.cost = elementwise_cost<flops>;
   def.cpu = run_loss_gradient<make, count>;

@@ -72,6 +72,9 @@ struct Traits {
   std::vector<std::pair<size_t, size_t>> in_place = {};
   // Computes a different value on every step although its operands are equal.
   bool reads_random_state = false;
+  // Element-wise, but no step of a fused body: it looks at how many elements there are, or refuses
+  // values and has to name its line.
+  bool runs_alone = false;
   // (operand, value): with that operand everywhere `value`, the result is the other operand bit for
   // bit. x * 1 is; x + 0 is not, it turns -0 into 0.
   std::vector<std::pair<size_t, double>> neutral = {};

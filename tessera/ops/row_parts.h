@@ -38,6 +38,7 @@ inline AttrSpec text(std::string name, std::string fallback) {
 }
 inline AttrSpec data_type(std::string name) { return {std::move(name), AttrType::dtype}; }
 inline AttrSpec blob(std::string name) { return {std::move(name), AttrType::blob}; }
+inline AttrSpec body(std::string name) { return {std::move(name), AttrType::body}; }
 
 // May be left out without a value.
 inline AttrSpec maybe(AttrSpec spec) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "tessera/ir/rewrite.h"
+#include "tessera/ir/text.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,8 @@ void add_attr(Hash& hash, const Attr& attr) {
         using T = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<T, Blob>) {
           hash.add(std::string_view(reinterpret_cast<const char*>(value->data()), value->size()));
+        } else if constexpr (std::is_same_v<T, std::shared_ptr<const FusedBody>>) {
+          hash.add(print_body(*value));
         } else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
                              std::is_same_v<T, std::vector<double>>) {
           for (const auto& element : value) hash.add(element);

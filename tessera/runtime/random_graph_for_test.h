@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 
@@ -208,7 +209,8 @@ class RandomGraph {
     if (draw_.once_in(12)) return attrs.erase(spec.name);
     const Attr* old = attrs.find(spec.name);
     if (!old && spec.fallback) old = &*spec.fallback;
-    const AttrType type = draw_.once_in(20) ? static_cast<AttrType>(draw_.below(8)) : spec.type;
+    const AttrType type =
+        draw_.once_in(20) ? static_cast<AttrType>(draw_.below(attr_type_count)) : spec.type;
     attrs.set(spec.name,
               any_attribute(type, old && type_of(*old) == type ? *old : Attr{}, old != nullptr));
   }
@@ -240,6 +242,15 @@ class RandomGraph {
       }
       case AttrType::blob:
         return draw_.bytes_of(static_cast<size_t>(draw_.below(40)));
+      case AttrType::body: {
+        using Body = std::shared_ptr<const FusedBody>;
+        const bool known = has_old && type_of(old) == type;
+        std::string text = known ? print_body(*std::get<Body>(old)) : "%0 = relu(a0); out %0";
+        for (int64_t changes = draw_.below(3); changes >= 0; --changes) {
+          text = changed_text(std::move(text));
+        }
+        return body_attr(parse_body(text));
+      }
     }
     return false;
   }

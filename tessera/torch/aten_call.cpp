@@ -37,6 +37,7 @@ Attr attribute_value(const c10::IValue& value, AttrType type) {
       if (value.isDouble()) return std::vector<double>{value.toDouble()};
       return value.toDoubleVector();
     case AttrType::blob:
+    case AttrType::body:
       break;
   }
   TESSERA_UNREACHABLE("an argument cannot be an attribute of type {}", name_of(type));

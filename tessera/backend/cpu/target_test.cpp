@@ -46,13 +46,12 @@ TEST(Target, IsRecordedInThePlan) {
       << print(plan);
 }
 
-TEST(Target, PortablePlansHaveReferenceKernels) {
+TEST(Target, PortablePlansHavePortableKernels) {
   if (machine_level() == CpuLevel::portable) GTEST_SKIP() << "a library may use this whole machine";
   const Plan plan = lower(small_network(), {.target = {.level = CpuLevel::portable}});
   const Plan fast = lower(small_network());
-  for (const Call& call : plan.calls) {
-    EXPECT_TRUE(call.kernel == "reference" || call.kernel == "strided") << call.kernel;
-  }
+  const std::set<std::string> portable = {"reference", "strided", "interpreted"};
+  for (const Call& call : plan.calls) EXPECT_TRUE(portable.contains(call.kernel)) << call.kernel;
   std::set<std::string> kernels;
   for (const Call& call : fast.calls) kernels.insert(call.kernel);
   EXPECT_FALSE(kernels.contains("reference")) << print(fast);

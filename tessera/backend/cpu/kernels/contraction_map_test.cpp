@@ -6,12 +6,15 @@
 #include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/kernels/operator_trial_for_test.h"
 #include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/ir/text.h"
 
 namespace tessera::cpu {
 namespace {
 
 using ContractionMap = NeedsAvx2;
 using Ints = std::vector<int64_t>;
+
+Attr fused_body(std::string_view text) { return body_attr(parse_body(text)); }
 
 void expect_agrees(const KernelTrial& trial, const std::string& kernel) {
   EXPECT_EQ(trial.kernel(), kernel);
@@ -43,7 +46,7 @@ TEST_F(ContractionMap, LinearLayersEndInTheTiles) {
             dense({rows, depth}),
             transposed ? Geometry{{depth, columns}, {1, depth}, 0} : dense({depth, columns})};
         if (bias) operands.push_back(dense(rows % 2 == 0 ? Shape{columns} : Shape{1, columns}));
-        expect_agrees({"matmul_map", operands, {{"body", body}}}, "packed_linear");
+        expect_agrees({"matmul_map", operands, {{"body", fused_body(body)}}}, "packed_linear");
       }
     }
   }
@@ -51,7 +54,7 @@ TEST_F(ContractionMap, LinearLayersEndInTheTiles) {
 
 TEST_F(ContractionMap, ProductsOfBatchesHaveABias) {
   const KernelTrial trial("matmul_map", {dense({3, 20, 30}), dense({3, 30, 40}), dense({1, 1, 40})},
-                          {{"body", "%0 = add(a0, a1); %1 = relu(%0); out %1"}});
+                          {{"body", fused_body("%0 = add(a0, a1); %1 = relu(%0); out %1")}});
   expect_agrees(trial, "packed_linear");
 }
 
@@ -67,10 +70,10 @@ TEST_F(ContractionMap, OtherBodiesFollowTheProduct) {
   for (const std::string& body : bodies) {
     SCOPED_TRACE(body);
     const KernelTrial trial("matmul_map", {dense({40, 30}), dense({30, 50}), dense({50})},
-                            {{"body", body}});
+                            {{"body", fused_body(body)}});
     expect_agrees(trial, "packed");
   }
-  const Attrs bias = {{"body", "%0 = add(a0, a1); out %0"}};
+  const Attrs bias = {{"body", fused_body("%0 = add(a0, a1); out %0")}};
   for (const Geometry& other : {dense({40, 50}), dense({40, 1}), Geometry{{50}, {3}, 0}}) {
     expect_agrees({"matmul_map", {dense({40, 30}), dense({30, 50}), other}, bias}, "packed");
   }
@@ -79,7 +82,8 @@ TEST_F(ContractionMap, OtherBodiesFollowTheProduct) {
 
 TEST_F(ContractionMap, ProductsStayInTheLayoutOfABatch) {
   const OperatorTrial trial("matmul_map", {{{16, 40}, batch_layout}, {{40, 30}}, {{30}}},
-                            {{"body", "%0 = add(a0, a1); %1 = relu(%0); out %1"}}, {batch_layout});
+                            {{"body", fused_body("%0 = add(a0, a1); %1 = relu(%0); out %1")}},
+                            {batch_layout});
   trial.expect_agrees("batch8", 2e-6);
 }
 
@@ -137,7 +141,7 @@ Attrs attrs_of(const Convolution& c, const std::string& body) {
           {"padding", c.padding},
           {"dilation", Ints(c.stride.size(), 1)},
           {"groups", int64_t{1}},
-          {"body", body}};
+          {"body", fused_body(body)}};
 }
 
 Shape output_of(const Convolution& c) {
@@ -197,7 +201,8 @@ TEST_F(ContractionMap, SeveralResults) {
       {{"stride", Ints{1, 1}},
        {"padding", Ints{1, 1}},
        {"dilation", Ints{1, 1}},
-       {"body", "%0 = add(a0, a1); %1 = mul(%0, a2); %2 = gt(%1, 0.0); out %1, %0, %2"}},
+       {"body",
+        fused_body("%0 = add(a0, a1); %1 = mul(%0, a2); %2 = gt(%1, 0.0) : bool; out %1, %0, %2")}},
       {channels_layout, channels_layout, channels_layout});
   const auto got = trial.result(1), wanted = trial.expected();
   EXPECT_EQ(trial.kernel(), "winograd_4");
@@ -214,7 +219,7 @@ TEST_F(ContractionMap, SeveralResults) {
 TEST_F(ContractionMap, SaysWhatPays) {
   const auto answer = [](Tails tails, const std::string& op_name, const Shape& result,
                          const Shape& other) {
-    const Attrs attrs = {{"body", "%0 = add(a0, a1); out %0"}};
+    const Attrs attrs = {{"body", fused_body("%0 = add(a0, a1); out %0")}};
     std::vector<KernelOperand> inputs(operand_specs(op(op_name)).size(), {DType::f32, {}});
     inputs.back().geometry = dense(other);
     const std::vector<KernelOperand> outputs = {{DType::f32, dense(result)}};

@@ -20,6 +20,9 @@ std::vector<KernelEntry> native_map_entries(const OpDef& row,
 
 // Whether a step with arguments of these types can be part of a fused body.
 bool can_fuse(const BodyStep& step, std::span<const DType> arguments);
+// Of one that can be: whether there is code for it. Otherwise the kernel of its row is called,
+// which pays only beside other steps.
+bool has_code(const BodyStep& step, std::span<const DType> arguments);
 
 // to[j * to_stride + i] = from[i * from_stride + j] for i < rows, j < columns.
 using TransposeBlock = void (*)(const float* from, int64_t from_stride, int64_t rows,

@@ -12,6 +12,9 @@ std::vector<KernelEntry> native_map_entries(const OpDef&, std::span<const Kernel
 
 bool can_fuse(const BodyStep&, std::span<const DType>) { return true; }
 
+// All steps are alike: bodies are those of a machine that has code for every one.
+bool has_code(const BodyStep&, std::span<const DType>) { return true; }
+
 TransposeBlock native_transpose(CpuLevel) { return nullptr; }
 
 }  // namespace tessera::cpu

@@ -35,8 +35,8 @@ const Preference preferences[] = {
     {"rmsprop_of_product", {"avx2"}},
 
     // Element-wise work and updates.
-    {"map", {"generated"}},
-    {"map_reduce", {"generated"}},
+    {"map", {"generated", "interpreted"}},
+    {"map_reduce", {"generated", "interpreted"}},
     {"bernoulli", {"avx2_bernoulli"}},
     {"sgd", {"avx2"}},
     {"adam", {"avx2"}},

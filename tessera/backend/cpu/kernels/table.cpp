@@ -27,7 +27,8 @@ class Entries {
  public:
   Entries() {
     add(native_entries());
-    for (const auto family : {cat_entries, onednn_conv_entries, onednn_matmul_entries}) {
+    for (const auto family :
+         {cat_entries, interpreted_entries, onednn_conv_entries, onednn_matmul_entries}) {
       add({family().begin(), family().end()});
     }
     for (const OpDef* row : all_ops()) {
@@ -151,6 +152,9 @@ KernelWish kernel_wish(const KernelUse& use) {
 std::vector<const KernelEntry*> applying_entries(const KernelUse& use) {
   auto entries = usable_entries(use);
   std::erase_if(entries, [&](const KernelEntry* entry) { return !entry_applies(*entry, use); });
+  if (!entries.empty() && !entries.front()->last_resort) {
+    std::erase_if(entries, [](const KernelEntry* entry) { return entry->last_resort; });
+  }
   return entries;
 }
 

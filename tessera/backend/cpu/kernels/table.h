@@ -63,10 +63,13 @@ struct KernelEntry {
   bool uses_whole_machine = false;
   // For a contraction that goes on with a body: the entry of the contraction. Null for others.
   const KernelEntry* made_of = nullptr;
+  // Taken only where no other entry applies, and so never timed beside one: its bits may differ.
+  bool last_resort = false;
 };
 
 // Lists of families that are written for no kind of processor; native.h has the others.
 std::span<const KernelEntry> cat_entries();
+std::span<const KernelEntry> interpreted_entries();
 std::span<const KernelEntry> onednn_conv_entries();
 std::span<const KernelEntry> onednn_matmul_entries();
 

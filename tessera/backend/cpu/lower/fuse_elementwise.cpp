@@ -45,7 +45,7 @@ std::vector<size_t> running_order(const FusionGroups& groups) {
 
 // A group as a body, with the values that are its operands and results in the old graph.
 struct FusedNode {
-  Body body;
+  FusedBody body;
   std::vector<ValueId> operands, results;
   bool sums = false;
 };
@@ -118,7 +118,7 @@ Graph fuse_elementwise(const Graph& graph) {
     builder.set_place_of(graph.node(group.nodes.back()));
     const auto results =
         builder.add_all(fused.sums ? "map_reduce" : "map", rewriter.map(fused.operands),
-                        {{"body", print(fused.body)}});
+                        {{"body", body_attr(fused.body)}});
     for (size_t i = 0; i < results.size(); ++i) rewriter.replace(fused.results[i], results[i]);
   }
   return rewriter.finish();

@@ -165,7 +165,7 @@ class EpilogueFuser {
     Joined one{map_of_contraction(contraction), node.operands, 0, node.attrs};
     one.operands.resize(std::max(node.operands.size(), operand_count(contraction)));
     one.body_begin = one.operands.size();
-    Body body = base ? parse_body(node.attrs.text("body")) : Body{};
+    FusedBody body = base ? node.attrs.body("body") : FusedBody{};
     const BodyValue result = base ? body.results[0].value : BodyValue{};
     const size_t before = body.steps.size();
     std::vector<BodyValue> values;  // by operand of the map
@@ -184,7 +184,7 @@ class EpilogueFuser {
       if (value.from == BodyValue::From::step) to.index += before;
       return to;
     };
-    Body more = parse_body(map.attrs.text("body"));
+    FusedBody more = map.attrs.body("body");
     for (BodyStep& step : more.steps) {
       for (BodyValue& value : step.arguments) value = moved(value);
       body.steps.push_back(std::move(step));
@@ -195,7 +195,7 @@ class EpilogueFuser {
     if (one.operands.size() - operand_count(contraction) + 1 > FusionGroups::most_operands) {
       return std::nullopt;
     }
-    one.attrs.set("body", print(body));
+    one.attrs.set("body", body_attr(std::move(body)));
     return one;
   }
 

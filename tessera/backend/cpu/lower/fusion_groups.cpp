@@ -41,6 +41,7 @@ FusionGroups::FusionGroups(const Graph& graph)
   find_members();
   grow();
   add_sums();
+  release_lone_calls();
   recompute();
 }
 
@@ -116,6 +117,22 @@ void FusionGroups::add_to_fellow_reader(NodeId sum) {
     const auto makers = producers(there);
     if (std::find(makers.begin(), makers.end(), here) != makers.end()) continue;
     if (may_merge(there, here)) return merge(there, here);
+  }
+}
+
+// A node whose kernel would be called, and nothing else: that is what it is already.
+void FusionGroups::release_lone_calls() {
+  for (FusionGroup& group : groups_) {
+    if (!group.fused || group.nodes.size() > 1) continue;
+    const NodeId id = group.nodes[0];
+    auto& own = members_[static_cast<size_t>(id.index)];
+    if (own->has_code) continue;
+    own.reset();
+    group.fused = false;
+    for (const ValueId operand : graph_.node(id).operands) {
+      add_once(group.reads, operand);
+      add_once(node_readers_[static_cast<size_t>(operand.index)], id);
+    }
   }
 }
 
@@ -304,7 +321,10 @@ bool FusionGroups::try_recompute(size_t group, NodeId id) {
   const std::vector<NodeId> chain = chain_of(group, id);
   if (readers.empty() || chain.size() > most_recomputed_steps) return false;
   double flops = 0;
-  for (const NodeId step : chain) flops += flops_per_element(member(step).step);
+  for (const NodeId step : chain) {
+    if (!member(step).has_code) return false;
+    flops += flops_per_element(member(step).step);
+  }
   if (flops > most_recomputed_flops) return false;
 
   std::vector<FusionGroup> grown;

@@ -52,6 +52,7 @@ class FusionGroups {
   void add_sums();
   void add_to_producer(NodeId sum);
   void add_to_fellow_reader(NodeId sum);
+  void release_lone_calls();
   void recompute();
   bool try_recompute(size_t group, NodeId id);
   std::vector<NodeId> chain_of(size_t group, NodeId id) const;

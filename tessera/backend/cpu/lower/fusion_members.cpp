@@ -64,7 +64,7 @@ bool keeps_type(const Graph& graph, const Node& node, const FusionMember& member
   for (const ValueId read : member.reads) {
     types.emplace_back(read.valid() ? graph.type(read) : TensorType{DType::f32, {}});
   }
-  TensorType type = infer(*member.step.row, types, node.attrs).at(0);
+  TensorType type = infer(op(node), types, node.attrs).at(0);
   type.dtype = narrowed(type.dtype);
   return type == graph.type(node.results[0]);
 }
@@ -74,9 +74,10 @@ bool keeps_type(const Graph& graph, const Node& node, const FusionMember& member
 std::optional<FusionMember> fusion_member(const Graph& graph, const Node& node) {
   const OpDef& row = op(node);
   if (&row == &sum_row()) return sum_member(graph, node);
-  if (row.kind != Kind::elementwise || node.results.size() != 1) return std::nullopt;
-  if (!has_fused_size(graph.type(node.results[0]))) return std::nullopt;
-  FusionMember member{.step = {&row, {}, node.attrs}};
+  if (!can_be_step(row) || node.op == "map") return std::nullopt;
+  const TensorType& result = graph.type(node.results[0]);
+  if (!has_fused_size(result)) return std::nullopt;
+  FusionMember member{.step = {row.name, {}, node.attrs, result.dtype}};
   std::vector<DType> types;
   for (const ValueId operand : node.operands) {
     if (!operand.valid()) return std::nullopt;
@@ -87,6 +88,7 @@ std::optional<FusionMember> fusion_member(const Graph& graph, const Node& node) 
     member.reads.push_back(number ? ValueId{} : without_views(graph, operand));
   }
   if (!can_fuse(member.step, types)) return std::nullopt;
+  member.has_code = has_code(member.step, types);
   const bool only_numbers = std::none_of(member.reads.begin(), member.reads.end(),
                                          [](ValueId read) { return read.valid(); });
   if (only_numbers || !keeps_type(graph, node, member)) return std::nullopt;

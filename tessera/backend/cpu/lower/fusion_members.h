@@ -12,6 +12,7 @@ namespace tessera::cpu {
 // A value that is read is not valid() where the step has a number instead.
 struct FusionMember {
   BodyStep step = {};
+  bool has_code = true;  // instructions of its own; otherwise its row's kernel is called
   std::optional<BodyResult> sum = {};
   std::vector<ValueId> reads = {};
 };

@@ -4,6 +4,7 @@
 
 #include "tessera/backend/cpu/kernels/native.h"
 #include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
+#include "tessera/backend/cpu/kernels/x86/fused/space.h"
 #include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
 
 namespace tessera::cpu {
@@ -49,6 +50,11 @@ std::vector<KernelEntry> native_entries() {
 }
 
 bool can_fuse(const BodyStep& step, std::span<const DType> arguments) {
+  return has_vectors_of(step.dtype) &&
+         std::all_of(arguments.begin(), arguments.end(), has_vectors_of);
+}
+
+bool has_code(const BodyStep& step, std::span<const DType> arguments) {
   return find_instruction(step, arguments) != nullptr;
 }
 

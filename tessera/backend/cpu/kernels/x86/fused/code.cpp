@@ -28,28 +28,17 @@ constexpr int walkers_offset =
 constexpr int frame_bytes =
     walkers_offset + static_cast<int>(FusedRow::most_operands * sizeof(void*)) + vector_bytes;
 
-DType result_type(const BodyStep& step, std::span<const DType> arguments) {
-  std::vector<std::optional<TensorType>> types;
-  for (const DType type : arguments) types.emplace_back(TensorType{type, {}});
-  return step.row->infer(OpView(types, step.attrs)).at(0).dtype;
-}
-
 }  // namespace
 
-FusedCode::FusedCode(const Body& body, const FusedSpace& space)
+FusedCode::FusedCode(const FusedBody& body, const FusedSpace& space)
     : GeneratedCode(size_t{256} << 10),
       body_(body),
       space_(space),
       emitter_(*this, space.operands.size() + body.steps.size()) {
-  for (const FusedStream& operand : space.operands) types_.push_back(operand.dtype);
+  std::vector<DType> operands;
+  for (const FusedStream& operand : space.operands) operands.push_back(operand.dtype);
   for (const BodyStep& step : body.steps) {
-    std::vector<DType> arguments;
-    for (const BodyValue& value : step.arguments) {
-      arguments.push_back(value.from == BodyValue::From::number ? DType::f32
-                                                                : types_[value_of(value)]);
-    }
-    steps_.push_back(find_instruction(step, arguments));
-    types_.push_back(result_type(step, arguments));
+    steps_.push_back(find_instruction(step, argument_types(body, step, operands)));
   }
   plan_uses();
   plan_registers();
@@ -72,7 +61,7 @@ size_t FusedCode::sum_count() const {
 
 // Positions: the steps, then the results.
 void FusedCode::plan_uses() {
-  std::vector<std::vector<size_t>> uses(types_.size());
+  std::vector<std::vector<size_t>> uses(space_.operands.size() + body_.steps.size());
   for (size_t i = 0; i < body_.steps.size(); ++i) {
     for (const BodyValue& value : body_.steps[i].arguments) {
       if (value.from != BodyValue::From::number) uses[value_of(value)].push_back(i);

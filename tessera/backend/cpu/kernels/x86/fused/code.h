@@ -14,7 +14,9 @@ namespace tessera::cpu {
 // Where a row begins. Sums are added to: one double for the row, eight for lanes, one for each
 // column, padded to whole vectors.
 struct FusedRow {
-  static constexpr size_t most_operands = 16, most_results = 8, most_sums = 8;
+  // Of a whole body or of a stage of one, which has values of the tile too.
+  static constexpr size_t most_operands = FusedEmitter::most_values,
+                          most_results = FusedEmitter::most_values, most_sums = 8;
 
   int64_t vectors = 0;  // whole ones
   int64_t tail = 0;     // elements after them, less than eight
@@ -25,7 +27,7 @@ struct FusedRow {
 
 class FusedCode : public GeneratedCode {
  public:
-  FusedCode(const Body& body, const FusedSpace& space);
+  FusedCode(const FusedBody& body, const FusedSpace& space);
 
   void run(const FusedRow& row) const { entry<void (*)(const FusedRow*)>()(&row); }
 
@@ -58,9 +60,8 @@ class FusedCode : public GeneratedCode {
   Xbyak::Address sum_slot(size_t number) const;
   size_t sum_count() const;
 
-  const Body& body_;
+  const FusedBody& body_;
   const FusedSpace& space_;
-  std::vector<DType> types_;  // by value
   std::vector<EmitStep> steps_;
   FusedEmitter emitter_;
   int sum_registers_ = -1;  // the first of two for each sum; in slots where not

@@ -35,12 +35,19 @@ std::vector<KernelOperand> body_operands(const KernelUse& use) {
 enum class Cut { pieces, boxes };
 
 std::unique_ptr<FusedProgram> program_for(const KernelUse& use, Cut cut) {
-  if (use.outputs[0].dtype != DType::f32) return nullptr;
   const auto operands = body_operands(use);
   const KernelUse body_use{op("map"), use.attrs, operands, use.outputs, use.target};
-  Body body = parse_body(use.attrs.text("body"));
-  return cut == Cut::boxes ? FusedProgram::make_for_boxes(std::move(body), body_use)
-                           : FusedProgram::make(std::move(body), body_use);
+  const FusedBody& body = use.attrs.body("body");
+  return cut == Cut::boxes ? FusedProgram::make_for_boxes(body, body_use)
+                           : FusedProgram::make(body, body_use);
+}
+
+// Whether there will be a program; makes no code.
+bool body_fits(const KernelUse& use) {
+  if (use.outputs[0].dtype != DType::f32) return false;
+  const auto operands = body_operands(use);
+  return FusedProgram::fits(use.attrs.body("body"),
+                            {op("map"), use.attrs, operands, use.outputs, use.target});
 }
 
 class MappedKernel : public StatefulKernel {
@@ -61,7 +68,7 @@ class MappedKernel : public StatefulKernel {
 
   void run(KernelState& state, const KernelCall& call,
            std::span<std::byte> workspace) const override {
-    std::array<TensorView, FusedRow::most_operands> memory{call.outputs[0]};
+    std::array<TensorView, FusedProgram::most_operands> memory{call.outputs[0]};
     const auto more = call.inputs.subspan(own_operands_);
     std::copy(more.begin(), more.end(), memory.begin() + 1);
     const std::span<const TensorView> operands = std::span(memory).first(more.size() + 1);
@@ -90,7 +97,7 @@ class MappedKernel : public StatefulKernel {
 };
 
 bool applies(const KernelUse& use) {
-  return entry_applies(*use.made_of, contraction_use(use)) && program_for(use, Cut::pieces);
+  return entry_applies(*use.made_of, contraction_use(use)) && body_fits(use);
 }
 
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
@@ -107,7 +114,7 @@ std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
 // What has the result's shape lies as the result does; other operands are read where they lie.
 std::vector<Layout> wants(const KernelUse& use) {
   std::vector<Layout> layouts = entry_wants(*use.made_of, contraction_use(use));
-  if (layouts.empty() || !program_for(use, Cut::pieces)) return {};
+  if (layouts.empty() || !body_fits(use)) return {};
   const Layout result = layouts.back();
   layouts.pop_back();
   const Geometry& shape = use.outputs[0].geometry;

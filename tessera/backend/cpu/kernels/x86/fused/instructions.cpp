@@ -4,6 +4,7 @@
 
 #include "tessera/backend/cpu/kernels/x86/fused/activations.h"
 #include "tessera/backend/cpu/kernels/x86/fused/functions.h"
+#include "tessera/kernels/scalar_math.h"
 
 namespace tessera::cpu {
 namespace {
@@ -409,17 +410,21 @@ bool matches(std::string_view types, std::span<const DType> arguments) {
 
 }  // namespace
 
+Xbyak::Address FusedStep::constant(const BodyValue& number) {
+  if (number.dtype == DType::f32) return emitter_.number(static_cast<float>(number.number));
+  if (number.dtype == DType::boolean) return emitter_.integer(number.number != 0 ? all_bits : 0);
+  return emitter_.integer(static_cast<uint32_t>(convert<int32_t>(number.number)));
+}
+
 Ymm FusedStep::reg(size_t i) {
   const BodyValue& value = step_.arguments[i];
-  if (value.from == BodyValue::From::number) return load(static_cast<float>(value.number));
+  if (value.from == BodyValue::From::number) return emitter_.load(constant(value));
   return emitter_.reg(value.index + (value.from == BodyValue::From::step ? operands_ : 0));
 }
 
 FusedEmitter::Source FusedStep::source(size_t i) {
   const BodyValue& value = step_.arguments[i];
-  if (value.from == BodyValue::From::number) {
-    return FusedEmitter::Source(constant(static_cast<float>(value.number)));
-  }
+  if (value.from == BodyValue::From::number) return FusedEmitter::Source(constant(value));
   return emitter_.source(value.index + (value.from == BodyValue::From::step ? operands_ : 0));
 }
 
@@ -431,7 +436,7 @@ Ymm FusedStep::zero() {
 
 EmitStep find_instruction(const BodyStep& step, std::span<const DType> arguments) {
   for (const Instruction& instruction : instructions) {
-    if (instruction.name != step.row->name || !matches(instruction.types, arguments)) continue;
+    if (instruction.name != step.op || !matches(instruction.types, arguments)) continue;
     if (!instruction.fits || instruction.fits(step)) return instruction.emit;
   }
   return nullptr;

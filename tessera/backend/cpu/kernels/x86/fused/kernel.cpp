@@ -28,12 +28,10 @@ class FusedKernel : public PreparedKernel {
   const std::unique_ptr<const FusedProgram> program_;
 };
 
-bool applies(const KernelUse& use) {
-  return FusedProgram::fits(parse_body(use.attrs.text("body")), use);
-}
+bool applies(const KernelUse& use) { return FusedProgram::fits(use.attrs.body("body"), use); }
 
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
-  auto program = FusedProgram::make(parse_body(use.attrs.text("body")), use);
+  auto program = FusedProgram::make(use.attrs.body("body"), use);
   TESSERA_INVARIANT(program, "a fused body that applied has no code");
   return std::make_unique<FusedKernel>(std::move(program));
 }

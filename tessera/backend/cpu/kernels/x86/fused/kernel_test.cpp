@@ -12,7 +12,9 @@
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/backend/cpu/target_for_test.h"
 #include "tessera/base/cpu_level_for_test.h"
+#include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -101,7 +103,7 @@ struct Trial {
 
   bool sums() const { return body.find("sum ") != std::string::npos; }
   const OpDef& row() const { return op(sums() ? "map_reduce" : "map"); }
-  Attrs attrs() const { return {{"body", body}}; }
+  Attrs attrs() const { return {{"body", body_attr(completed(parse_body(body)))}}; }
 
   std::vector<Tensor> inputs() const {
     std::mt19937 random(11);
@@ -231,7 +233,7 @@ TEST(Fused, ArithmeticHasTheSameBits) {
        {"%0 = mul(a0, a1); %1 = add(%0, 0.5); %2 = add(%1, a0); %3 = relu(%2); out %3",
         "%0 = maximum(a0, a1); %1 = minimum(%0, 0.0); %2 = neg(%1); out %2, %0",
         "%0 = div(a0, a1); %1 = sqrt(a0); %2 = rsqrt(a1); %3 = sub(%1, %2); out %3, %0",
-        "%0 = gt(a0, a1); %1 = where(%0, a0, a1); %2 = le(%1, 0.25); out %1, %2, %0",
+        "%0 = gt(a0, a1) : bool; %1 = where(%0, a0, a1); %2 = le(%1, 0.25) : bool; out %1, %2, %0",
         "%0 = threshold_backward(a0, a1); %1 = clamp(%0) {min = -1.0, max = 0.0}; out %1"}) {
     for (const Shape& shape : {Shape{}, {1}, {7}, {8}, {9}, {33}, {2, 3, 5, 7}, {17, 1030}}) {
       expect_like_reference({body, {{shape}, {shape}}, {}, true}, 0);
@@ -251,8 +253,8 @@ TEST(Fused, OperandsAreRepeatedAndStrided) {
 
 TEST(Fused, TruthValuesAreBytes) {
   const char* body =
-      "%0 = logical_and(a0, a1); %1 = where(%0, a2, 0.5); %2 = cast(a1) {dtype = f32}; "
-      "%3 = mul(%1, %2); %4 = logical_not(%0); out %3, %4";
+      "%0 = logical_and(a0, a1) : bool; %1 = where(%0, a2, 0.5); %2 = cast(a1) {dtype = f32}; "
+      "%3 = mul(%1, %2); %4 = logical_not(%0) : bool; out %3, %4";
   for (const Shape& shape : {Shape{5}, {8}, {43}, {6, 5, 7}}) {
     expect_like_reference({body, {{shape, DType::boolean}, {shape, DType::boolean}, {shape}}}, 0);
   }
@@ -262,13 +264,18 @@ TEST(Fused, TruthValuesAreBytes) {
 TEST(Fused, IntegersAreComparedAndCast) {
   const Operand few{{}, DType::i32, {}, -3, 3}, many{{}, DType::i32, {}, -2e9, 2e9};
   for (const char* body :
-       {"%0 = eq(a0, a1); %1 = ne(a0, a1); %2 = lt(a0, a1); %3 = cast(%0) {dtype = f32}; "
+       {"%0 = eq(a0, a1) : bool; %1 = ne(a0, a1) : bool; %2 = lt(a0, a1) : bool; %3 = cast(%0) "
+        "{dtype = f32}; "
         "%4 = mul(%3, a2); out %4, %1, %2, sum %3 over [0]",
-        "%0 = le(a0, a1); %1 = gt(a0, a1); %2 = ge(a0, a1); %3 = where(%1, a0, a1); "
+        "%0 = le(a0, a1) : bool; %1 = gt(a0, a1) : bool; %2 = ge(a0, a1) : bool; %3 = where(%1, "
+        "a0, a1) : i32; "
         "%4 = cast(%3) {dtype = f32}; out %0, %1, %2, %3, %4",
-        "%0 = cast(a2) {dtype = i32}; %1 = eq(%0, a0); %2 = cast(%1) {dtype = i32}; "
-        "%3 = add(%2, a1); %4 = cast(a0) {dtype = bool}; %5 = logical_not(a1); out %3, %4, %5, %0",
-        "%0 = sub(a0, a1); %1 = mul(%0, a1); out %1"}) {
+        "%0 = cast(a2) {dtype = i32} : i32; %1 = eq(%0, a0) : bool; %2 = cast(%1) {dtype = i32} : "
+        "i32; "
+        "%3 = add(%2, a1) : i32; %4 = cast(a0) {dtype = bool} : bool; %5 = logical_not(a1) : bool; "
+        "out %3, %4, %5, %0",
+        "%0 = sub(a0, i32(3.0)) : i32; %1 = mul(%0, a1) : i32; %2 = eq(a1, i32(1.0)) : bool; %3 = "
+        "where(bool(1.0), %1, a0) : i32; out %1, %2, %3"}) {
     for (const Shape& shape : {Shape{1}, {7}, {8}, {43}, {5, 9}, {3, 700}}) {
       for (Operand integers : {few, many}) {
         integers.shape = shape;
@@ -277,11 +284,11 @@ TEST(Fused, IntegersAreComparedAndCast) {
       }
     }
   }
-  expect_like_reference({"%0 = masked_fill(a0, a1, a2); out %0",
+  expect_like_reference({"%0 = masked_fill(a0, a1, a2) : i32; out %0",
                          {{{9, 31}, DType::i32, {}, 0, 99}, {{9, 31}, DType::boolean}, few}},
                         0);
   // A class for all of them, labels that lie apart, images in their layout.
-  const char* body = "%0 = eq(a0, a1); %1 = where(%0, a2, 0.5); out %1, %0";
+  const char* body = "%0 = eq(a0, a1) : bool; %1 = where(%0, a2, 0.5); out %1, %0";
   expect_like_reference({body, {{{9, 31}, DType::i32, {62, 2}, 0, 3}, few, {{9, 31}}}}, 0);
   expect_like_reference(
       {body, {{{8, 16, 5, 7}, DType::i32, {}, 0, 3}, few, {{8, 16, 5, 7}}}, channels_layout}, 0);
@@ -353,8 +360,9 @@ TEST(Fused, RunsOnBoxes) {
     const KernelOperand result = out.operand();
     const TensorView view = out.view();
     const Attrs attrs = trial.attrs();
-    const auto program = FusedProgram::make_for_boxes(
-        parse_body(trial.body), {trial.row(), attrs, uses, {&result, 1}, target_for_test()});
+    const auto program =
+        FusedProgram::make_for_boxes(completed(parse_body(trial.body)),
+                                     {trial.row(), attrs, uses, {&result, 1}, target_for_test()});
     ASSERT_TRUE(program);
     const Shape& sizes = out.geometry.shape;
     for (const std::array<int64_t, 4> step : {std::array<int64_t, 4>{1, 1, 4, 3},
@@ -393,7 +401,7 @@ TEST(Fused, InstructionsAgreeWithTheirRows) {
     if (row->kind != Kind::elementwise || row->name == "map") continue;
     for (const Sample& sample : row->samples) {
       Trial trial;
-      BodyStep step{row, {}, completed(*row, sample.attrs)};
+      BodyStep step{row->name, {}, completed(*row, sample.attrs)};
       std::vector<DType> types;
       const bool large = numel(sample.operands[0].type.shape) > 4000;
       for (size_t i = 0; i < sample.operands.size(); ++i) {
@@ -407,8 +415,11 @@ TEST(Fused, InstructionsAgreeWithTheirRows) {
       }
       if (row->name == "pow") step.arguments[1] = {BodyValue::From::number, 0, 3};
       if (!find_instruction(step, types)) continue;
-      Body body{{step}, {{{BodyValue::From::step, 0}}}};
-      trial.body = print(body);
+      std::vector<std::optional<TensorType>> scalars;
+      for (const DType type : types) scalars.emplace_back(TensorType{type, {}});
+      step.dtype = narrowed(infer(*row, scalars, step.attrs).at(0).dtype);
+      FusedBody body{{step}, {{{BodyValue::From::step, 0}}}};
+      trial.body = print_body(body);
       if (row->name == "pow") trial.operands.pop_back();
       // 1 + tanh(x) and 1 + erf(x) keep no digits far below 0, neither here nor there.
       const bool cancels = row->name.starts_with("gelu");
@@ -421,6 +432,87 @@ TEST(Fused, InstructionsAgreeWithTheirRows) {
     }
   }
   EXPECT_GT(tried, 200U);
+}
+
+// --- steps without instructions -----------------------------------------------------------------
+
+// By the kernels of their rows, so with their bits; rows shorter and longer than a tile.
+TEST(Fused, StepsWithoutInstructionsAreCalled) {
+  for (const char* body :
+       {"%0 = mul(a0, a1); %1 = sin(%0); %2 = add(%1, a0); out %2, %0",
+        "%0 = atan2(a0, a1); %1 = cos(%0); %2 = neg(%1); %3 = sinh(%2); %4 = sub(%3, %0); out %4",
+        "%0 = sin(a0); %1 = gt(%0, a1) : bool; %2 = fmod(%0, 0.75); %3 = where(%1, %2, %0); "
+        "out %3, %1, %2",
+        "%0 = signbit(a0) : bool; %1 = logical_and(%0, %0) : bool; %2 = hypot(a0, a1); "
+        "%3 = where(%1, %2, a1); out %1, %3",
+        "%0 = pow(a0, a1); %1 = pow(a0, 2.5); %2 = add(%0, %1); out %2, sum %2 over []"}) {
+    for (const Shape& shape :
+         {Shape{}, {1}, {7}, {8}, {1023}, {1025}, {2, 3, 5, 7}, {17, 1030}, {700, 3}, {5, 9000}}) {
+      const std::string text = body;
+      const bool sums = text.find("sum ") != std::string::npos;
+      if (sums && shape.empty()) continue;
+      expect_like_reference({body, {{shape}, {shape}}, {}, !sums}, sums ? 1e-6 : 0, 1e-2);
+    }
+  }
+}
+
+TEST(Fused, CalledStepsReadRepeatedAndStridedOperands) {
+  const char* body = "%0 = atan2(a0, a1); %1 = mul(%0, a2); %2 = pow(%1, a2); out %2, %1";
+  expect_like_reference({body, {{{4, 6, 5, 7}}, {{6, 1, 1}}, {{6, 1, 1}}}}, 0);
+  expect_like_reference({body, {{{4, 6, 5, 7}}, {{7}}, {{4, 1, 5, 1}}}}, 0);
+  expect_like_reference({body, {{{9, 31}}, {{9, 31}, DType::f32, {1, 9}}, {{}}}}, 0);
+  expect_like_reference({body, {{{300, 31}}, {{300, 31}, DType::f32, {62, 2}}, {{1, 31}}}}, 0);
+  for (const Layout& layout : {channels_layout, batch_layout}) {
+    const Shape shape = {8, 16, 5, 7};
+    const char* image = "%0 = sin(a0); %1 = mul(%0, a1); %2 = atan2(%1, a2); out %2";
+    expect_like_reference({image, {{shape}, {{16, 1, 1}}, {shape}}, layout}, 0);
+  }
+}
+
+TEST(Fused, CalledStepsAreSummed) {
+  for (const char* dims : {"[0]", "[1]", "[2]", "[0, 1]", "[0, 2]", "[1, 2]", "[]"}) {
+    for (const Shape& shape : {Shape{3, 5, 7}, {9, 4, 1111}, {90, 64, 3}, {1, 3, 30000}}) {
+      const std::string body = fmt::format(
+          "%0 = mul(a0, a1); %1 = sin(%0); %2 = mul(%1, a1); out sum %1 over {}, sum %2 over {}, "
+          "%1",
+          dims, dims);
+      Operand positive{shape, DType::f32, {}, 0.5, 1};
+      expect_like_reference({body, {positive, positive}}, 1e-6);
+    }
+  }
+}
+
+// Every row that has none, with what stands before and after it.
+TEST(Fused, RowsNeedNoInstructions) {
+  if (!has_avx2()) GTEST_SKIP();
+  size_t tried = 0;
+  for (const OpDef* row : all_ops()) {
+    if (!can_be_step(*row)) continue;
+    for (const Sample& sample : row->samples) {
+      Trial trial;
+      BodyStep step{row->name, {}, completed(*row, sample.attrs)};
+      std::vector<std::optional<TensorType>> types;
+      bool vectors = true;
+      for (size_t i = 0; i < sample.operands.size(); ++i) {
+        const TensorType& type = sample.operands[i].type;
+        step.arguments.push_back({BodyValue::From::operand, i});
+        types.emplace_back(type);
+        vectors = vectors && has_vectors_of(type.dtype) && numel(type.shape) > 0;
+        Operand own{type.shape, type.dtype, {}, sample.operands[i].low, sample.operands[i].high};
+        if (own.dtype == DType::boolean) own.low = -1, own.high = 1;
+        trial.operands.push_back(own);
+      }
+      if (!vectors) continue;
+      step.dtype = narrowed(infer(*row, types, step.attrs).at(0).dtype);
+      std::vector<DType> dtypes;
+      for (const auto& type : types) dtypes.push_back(type->dtype);
+      if (find_instruction(step, dtypes) || !has_vectors_of(step.dtype)) continue;
+      trial.body = print_body({{step}, {{{BodyValue::From::step, 0}}}});
+      expect_like_reference(trial, 0);
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 100U);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ class Odometer {
  public:
   Odometer(const FusedSpace& space, size_t first, size_t last, int64_t start)
       : space_(space), first_(first), last_(last) {
+    std::fill_n(operands.begin(), space.operands.size(), 0);
+    std::fill_n(results.begin(), space.results.size(), 0);
     for (size_t dim = last; dim-- > first;) {
       index_[dim] = start % space.outer[dim];
       start /= space.outer[dim];
@@ -40,8 +42,9 @@ class Odometer {
     }
   }
 
-  std::array<int64_t, FusedRow::most_operands> operands{};
-  std::array<int64_t, FusedRow::most_results> results{};
+  // Of as many as there are.
+  std::array<int64_t, FusedProgram::most_operands> operands;
+  std::array<int64_t, FusedRow::most_results> results;
 
  private:
   void move(size_t dim, int64_t steps) {
@@ -58,49 +61,43 @@ class Odometer {
   std::array<int64_t, 8> index_{};
 };
 
-// From the first element of a row to one further on.
-int64_t offset_in_row(const FusedStream& stream, int64_t element) {
-  return element / 8 * stream.vector_stride;
-}
-
 bool within_reach(const FusedStream& stream) {
   return stream.vector_stride < farthest && stream.lane_stride < farthest;
 }
 
-bool has_code(const Body& body, const KernelUse& use) {
-  std::vector<TensorType> operands;
-  for (const KernelOperand& operand : use.inputs) {
-    operands.push_back({operand.dtype, {}});
-  }
-  const auto types = step_types(body, operands);
+// The steps without instructions: kernels of their rows are called.
+std::vector<bool> called_steps(const FusedBody& body, const KernelUse& use) {
+  std::vector<DType> operands;
+  for (const KernelOperand& operand : use.inputs) operands.push_back(operand.dtype);
+  std::vector<bool> called;
   for (const BodyStep& step : body.steps) {
-    std::vector<DType> arguments;
-    for (const BodyValue& value : step.arguments) {
-      switch (value.from) {
-        case BodyValue::From::operand:
-          arguments.push_back(operands[value.index].dtype);
-          break;
-        case BodyValue::From::step:
-          arguments.push_back(types[value.index].dtype);
-          break;
-        case BodyValue::From::number:
-          arguments.push_back(DType::f32);
-          break;
-      }
-    }
-    if (!find_instruction(step, arguments)) return false;
+    called.push_back(!find_instruction(step, argument_types(body, step, operands)));
   }
-  for (const BodyResult& result : body.results) {
-    const bool step = result.value.from == BodyValue::From::step;
-    const DType type = step ? types[result.value.index].dtype : operands[result.value.index].dtype;
-    if (result.summed && type != DType::f32) return false;
-  }
-  return true;
+  return called;
 }
 
-bool has_room(const Body& body, const FusedSpace& space) {
+bool is_any(const std::vector<bool>& called) {
+  return std::find(called.begin(), called.end(), true) != called.end();
+}
+
+bool has_types(const FusedBody& body, const KernelUse& use) {
+  for (const BodyStep& step : body.steps) {
+    if (!has_vectors_of(step.dtype)) return false;
+    for (const BodyValue& value : step.arguments) {
+      if (value.from == BodyValue::From::number && !has_vectors_of(value.dtype)) return false;
+    }
+  }
+  return std::all_of(body.results.begin(), body.results.end(), [&](const BodyResult& result) {
+    const bool step = result.value.from == BodyValue::From::step;
+    const size_t index = result.value.index;
+    return !result.summed ||
+           (step ? body.steps[index].dtype : use.inputs[index].dtype) == DType::f32;
+  });
+}
+
+bool has_room(const FusedBody& body, const FusedSpace& space) {
   const size_t sums = body.results.size() - space.results.size();
-  return body.steps.size() <= most_steps && space.operands.size() <= FusedRow::most_operands &&
+  return body.steps.size() <= most_steps && space.operands.size() <= FusedProgram::most_operands &&
          space.results.size() <= FusedRow::most_results && sums <= FusedRow::most_sums &&
          body.steps.size() + space.operands.size() <= FusedEmitter::most_values;
 }
@@ -115,35 +112,47 @@ bool has_streams(const FusedSpace& space) {
 
 }  // namespace
 
-std::unique_ptr<FusedProgram> FusedProgram::make(Body body, const KernelUse& use) {
+std::unique_ptr<FusedProgram> FusedProgram::make(FusedBody body, const KernelUse& use) {
   return make(std::move(body), use, true);
 }
 
-std::unique_ptr<FusedProgram> FusedProgram::make_for_boxes(Body body, const KernelUse& use) {
+std::unique_ptr<FusedProgram> FusedProgram::make_for_boxes(FusedBody body, const KernelUse& use) {
   return make(std::move(body), use, false);
 }
 
-bool FusedProgram::fits(const Body& body, const KernelUse& use) {
+bool FusedProgram::fits(const FusedBody& body, const KernelUse& use) {
   return space_for(body, use, true).has_value();
 }
 
 // None where the body cannot run in it.
-std::optional<FusedSpace> FusedProgram::space_for(const Body& body, const KernelUse& use,
+std::optional<FusedSpace> FusedProgram::space_for(const FusedBody& body, const KernelUse& use,
                                                   bool merged) {
-  if (use.inputs.empty() || !has_code(body, use)) return std::nullopt;
+  if (use.inputs.empty() || !has_types(body, use)) return std::nullopt;
+  if (!merged && is_any(called_steps(body, use))) return std::nullopt;
   auto space = fused_space(body, use, merged);
   if (!space || !has_room(body, *space) || !has_streams(*space)) return std::nullopt;
   return space;
 }
 
-std::unique_ptr<FusedProgram> FusedProgram::make(Body body, const KernelUse& use, bool merged) {
+std::unique_ptr<FusedProgram> FusedProgram::make(FusedBody body, const KernelUse& use,
+                                                 bool merged) {
   auto space = space_for(body, use, merged);
   if (!space) return nullptr;
-  return std::unique_ptr<FusedProgram>(new FusedProgram(std::move(body), *std::move(space)));
+  return std::unique_ptr<FusedProgram>(new FusedProgram(std::move(body), *std::move(space), use));
 }
 
-FusedProgram::FusedProgram(Body body, FusedSpace space)
-    : body_(std::move(body)), space_(std::move(space)), code_(body_, space_) {
+FusedProgram::FusedProgram(FusedBody body, FusedSpace space, const KernelUse& use)
+    : body_(std::move(body)), space_(std::move(space)) {
+  const std::vector<bool> called = called_steps(body_, use);
+  if (is_any(called)) {
+    std::vector<bool> single;
+    for (const KernelOperand& operand : use.inputs) {
+      single.push_back(numel(operand.geometry.shape) == 1);
+    }
+    stages_ = std::make_unique<FusedStages>(body_, space_, called, single, use.target.level);
+  } else {
+    code_ = std::make_unique<FusedCode>(body_, space_);
+  }
   for (size_t i = 0; i < body_.results.size(); ++i) {
     (body_.results[i].summed ? sum_results_ : plain_results_).push_back(i);
   }
@@ -200,6 +209,19 @@ double* FusedProgram::sum_at(double* sums, int64_t part, size_t sum, int64_t kep
 
 void FusedProgram::run(int64_t piece, std::span<const TensorView> operands,
                        std::span<const TensorView> results, double* sums) const {
+  if (code_) {
+    return for_each_row(piece, operands, results, sums,
+                        [&](const FusedRow& row) { code_->run(row); });
+  }
+  FusedStages::Tile tile(*stages_);
+  for_each_row(piece, operands, results, sums, [&](const FusedRow& row) { tile.add(row); });
+  tile.flush();
+}
+
+template <typename Run>
+void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> operands,
+                                std::span<const TensorView> results, double* sums,
+                                const Run& run) const {
   const int64_t row_cut = piece % row_cuts_;
   const int64_t folded_cut = piece / row_cuts_ % folded_cuts_;
   const int64_t kept_begin = piece / row_cuts_ / folded_cuts_ * kept_step_;
@@ -223,16 +245,16 @@ void FusedProgram::run(int64_t piece, std::span<const TensorView> operands,
     for (int64_t f = folded_begin; f < folded_end; ++f, folded.next()) {
       for (size_t i = 0; i < space_.operands.size(); ++i) {
         const FusedStream& stream = space_.operands[i];
-        const int64_t at = kept.operands[i] + folded.operands[i] + offset_in_row(stream, row_begin);
+        const int64_t at = kept.operands[i] + folded.operands[i] + stream.offset_in_row(row_begin);
         row.operands[i] = operands[i].data + at * static_cast<int64_t>(size_of(stream.dtype));
       }
       for (size_t i = 0; i < space_.results.size(); ++i) {
         const FusedStream& stream = space_.results[i];
-        const int64_t at = kept.results[i] + folded.results[i] + offset_in_row(stream, row_begin);
+        const int64_t at = kept.results[i] + folded.results[i] + stream.offset_in_row(row_begin);
         row.results[i] =
             results[plain_results_[i]].data + at * static_cast<int64_t>(size_of(stream.dtype));
       }
-      code_.run(row);
+      run(row);
     }
   }
 }
@@ -275,7 +297,7 @@ void FusedProgram::run(const Box& box, std::span<const TensorView> operands,
     for (size_t i = 0; i < space_.results.size(); ++i) {
       row.results[i] = results[plain_results_[i]].data + offset(space_.results[i], index);
     }
-    code_.run(row);
+    code_->run(row);
     more = false;
     for (size_t dim = outer; dim-- > 0 && !more;) {
       more = ++index[dim] < box.end[dim];

@@ -1,4 +1,6 @@
 // A fused body made ready for one use: its space, its code, and how the space is cut into pieces.
+// Where a step has no instructions, the code is one of stages (stages.h).
+//
 // Pieces are fixed by the shape. Each adds to sums of its own, in double; finish() adds those of
 // all pieces in their order.
 #pragma once
@@ -10,17 +12,20 @@
 #include "tessera/backend/cpu/kernels/tail.h"
 #include "tessera/backend/cpu/kernels/x86/fused/code.h"
 #include "tessera/backend/cpu/kernels/x86/fused/space.h"
+#include "tessera/backend/cpu/kernels/x86/fused/stages.h"
 
 namespace tessera::cpu {
 
 class FusedProgram {
  public:
+  static constexpr size_t most_operands = 16;
+
   // Whether code can be made for it; makes none.
-  static bool fits(const Body& body, const KernelUse& use);
+  static bool fits(const FusedBody& body, const KernelUse& use);
   // Null where no code can be made for it.
-  static std::unique_ptr<FusedProgram> make(Body body, const KernelUse& use);
-  // For run() on boxes: no sums.
-  static std::unique_ptr<FusedProgram> make_for_boxes(Body body, const KernelUse& use);
+  static std::unique_ptr<FusedProgram> make(FusedBody body, const KernelUse& use);
+  // For run() on boxes: no sums, and instructions for every step.
+  static std::unique_ptr<FusedProgram> make_for_boxes(FusedBody body, const KernelUse& use);
 
   int64_t pieces() const { return kept_cuts_ * folded_cuts_ * row_cuts_; }
   size_t sum_count() const { return sum_results_.size(); }
@@ -40,17 +45,23 @@ class FusedProgram {
   int64_t kept_rows() const { return kept_rows_; }
 
  private:
-  FusedProgram(Body body, FusedSpace space);
+  FusedProgram(FusedBody body, FusedSpace space, const KernelUse& use);
 
-  static std::optional<FusedSpace> space_for(const Body& body, const KernelUse& use, bool merged);
-  static std::unique_ptr<FusedProgram> make(Body body, const KernelUse& use, bool merged);
+  static std::optional<FusedSpace> space_for(const FusedBody& body, const KernelUse& use,
+                                             bool merged);
+  static std::unique_ptr<FusedProgram> make(FusedBody body, const KernelUse& use, bool merged);
   void cut();
   bool folds_rows() const;
   double* sum_at(double* sums, int64_t part, size_t sum, int64_t kept_row) const;
+  template <typename Run>
+  void for_each_row(int64_t piece, std::span<const TensorView> operands,
+                    std::span<const TensorView> results, double* sums, const Run& run) const;
 
-  const Body body_;
+  const FusedBody body_;
   const FusedSpace space_;
-  const FusedCode code_;
+  // One of the two.
+  std::unique_ptr<const FusedCode> code_;
+  std::unique_ptr<const FusedStages> stages_;
   std::vector<size_t> plain_results_, sum_results_;  // which results they are
   int64_t kept_rows_ = 1, folded_rows_ = 1;
   int64_t sum_unit_ = 1;  // doubles for one kept row

@@ -43,10 +43,6 @@ Strides physical_strides(const RawSpace& space, const Strides& logical) {
   return physical_geometry(space.layout, {space.logical, logical, 0}).strides;
 }
 
-bool has_vectors_of(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::i32 || dtype == DType::boolean;
-}
-
 bool add_operand(RawSpace& space, const KernelOperand& operand) {
   if (!has_vectors_of(operand.dtype)) return false;
   if (!operand.layout.plain()) {
@@ -61,7 +57,7 @@ bool add_operand(RawSpace& space, const KernelOperand& operand) {
 }
 
 // What one sum's result looks like from the space; the dimensions it folds.
-bool add_sums(RawSpace& space, const Body& body, const KernelUse& use) {
+bool add_sums(RawSpace& space, const FusedBody& body, const KernelUse& use) {
   const BodyResult* first = nullptr;
   for (size_t i = 0; i < body.results.size(); ++i) {
     const BodyResult& result = body.results[i];
@@ -132,7 +128,7 @@ void smooth(RawSpace& space) {
   }
 }
 
-std::optional<RawSpace> raw_space(const Body& body, const KernelUse& use, bool merged) {
+std::optional<RawSpace> raw_space(const FusedBody& body, const KernelUse& use, bool merged) {
   const auto layout = common_layout(use);
   if (!layout) return std::nullopt;
   RawSpace space{*layout, {}, {}, {}, {}};
@@ -183,7 +179,11 @@ std::optional<FusedSpace::Sums> sums_of(const FusedStream& sum) {
 
 }  // namespace
 
-std::optional<FusedSpace> fused_space(const Body& body, const KernelUse& use, bool merged) {
+bool has_vectors_of(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::i32 || dtype == DType::boolean;
+}
+
+std::optional<FusedSpace> fused_space(const FusedBody& body, const KernelUse& use, bool merged) {
   const auto raw = raw_space(body, use, merged);
   if (!raw) return std::nullopt;
   FusedSpace space;

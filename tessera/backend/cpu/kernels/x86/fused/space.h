@@ -20,6 +20,8 @@ struct FusedStream {
 
   bool constant_in_row() const { return vector_stride == 0; }
   bool dense() const { return vector_stride == 8 && lane_stride == 1; }
+  // From the first element of a row to one further on, which begins a vector.
+  int64_t offset_in_row(int64_t element) const { return element / 8 * vector_stride; }
 };
 
 struct FusedSpace {
@@ -39,8 +41,12 @@ struct FusedSpace {
   std::vector<bool> even = {};
 };
 
+// Whether code has vectors of elements of that type.
+bool has_vectors_of(DType dtype);
+
 // Nothing where code cannot run it: other types, layouts that differ, sums over different
 // dimensions. Not merged: all physical dimensions are kept as they are, for bodies without sums.
-std::optional<FusedSpace> fused_space(const Body& body, const KernelUse& use, bool merged = true);
+std::optional<FusedSpace> fused_space(const FusedBody& body, const KernelUse& use,
+                                      bool merged = true);
 
 }  // namespace tessera::cpu

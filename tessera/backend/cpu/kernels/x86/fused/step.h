@@ -25,6 +25,7 @@ class FusedStep {
   FusedEmitter::Source source(size_t i);
   Xbyak::Ymm fresh() { return emitter_.fresh(); }
   Xbyak::Address constant(float value) { return emitter_.number(value); }
+  Xbyak::Address constant(const BodyValue& number);
   Xbyak::Ymm load(float value) { return emitter_.load(constant(value)); }
   Xbyak::Ymm zero();
 

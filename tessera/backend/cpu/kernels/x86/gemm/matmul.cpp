@@ -51,7 +51,7 @@ struct TileEnd {
 
 // A body that is one: a number for each column is added, or the positive part taken, or both.
 std::optional<TileEnd> tile_end(const KernelUse& use) {
-  const Body body = parse_body(use.attrs.text("body"));
+  const FusedBody& body = use.attrs.body("body");
   const BodyValue product{BodyValue::From::operand, 0}, bias{BodyValue::From::operand, 1};
   if (use.outputs.size() != 1 || use.inputs.size() > 3 || body.steps.empty()) return std::nullopt;
   TileEnd end;
@@ -59,12 +59,12 @@ std::optional<TileEnd> tile_end(const KernelUse& use) {
   for (size_t i = 0; i < body.steps.size(); ++i) {
     const BodyStep& step = body.steps[i];
     const auto& arguments = step.arguments;
-    if (step.row->name == "add" && i == 0) {
+    if (step.op == "add" && i == 0) {
       const bool both =
           arguments == std::vector{product, bias} || arguments == std::vector{bias, product};
       if (!both || step.attrs.number("alpha") != 1) return std::nullopt;
       end.bias = true;
-    } else if (step.row->name == "relu" && i + 1 == body.steps.size()) {
+    } else if (step.op == "relu" && i + 1 == body.steps.size()) {
       if (arguments[0] != value) return std::nullopt;
       end.relu = true;
     } else {
