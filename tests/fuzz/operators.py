@@ -42,11 +42,12 @@ UNARY = [
     "{x}.clamp(-0.5, 0.7)",
     "{x}.clamp(min=0.1)",
     "{x}.clamp_max(0.3)",
-    "{x} + {x}.floor()",
-    "{x} + {x}.round()",
-    "{x} - {x}.trunc()",
-    "{x} + {x}.ceil()",
-    "{x}.frac()",
+    # Beside the whole numbers: layers that saturate make many of those, exactly.
+    "{x} + ({x} + 0.37).floor()",
+    "{x} + ({x} + 0.13).round()",
+    "{x} - ({x} + 0.37).trunc()",
+    "{x} + ({x} + 0.37).ceil()",
+    "({x} + 0.37).frac()",
     "{x} % 0.7",
     "torch.fmod({x}, 0.9)",
     "{x} // 0.5 + {x}",
@@ -427,6 +428,7 @@ def masked(g):
     x = g.value()
     m, v, w = g.fresh("m"), g.fresh(), g.fresh()
     test = g.pick(["{x} > 0", "{x} <= 0.3", "({x} > -0.5) & ({x} < 0.5)", "~({x} >= 0.1)"])
-    if g.add("mask", [x], f"{m} = {test.format(x=x)}"):
-        g.add("mask", [x, m], f"{v} = torch.where({m}, {x}, {x}.mean())")
+    if not g.add("mask", [x], f"{m} = {test.format(x=x)}"):
+        return
+    if g.add("mask", [x, m], f"{v} = torch.where({m}, {x}, {x}.mean())"):
         g.add("mask", [v, m], f"{w} = {v} * {m} + (~{m}).sum()")

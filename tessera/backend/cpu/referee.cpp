@@ -9,6 +9,7 @@
 #include "tessera/backend/cpu/value_path.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
+#include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/run_reference.h"
 
@@ -24,7 +25,7 @@ constexpr float relative_move = 1e-6F;
 constexpr double allowed_moves = 30;
 constexpr double always_allowed = 2e-6;  // of the element: functions are right to a few units
 constexpr double least_allowed = 2e-7;   // in sums of numbers around one, which cancel
-constexpr int moved_runs = 2;
+constexpr int moved_runs = 4;
 
 // The place's elements row by row in the value's logical order: groups stand beside what they were
 // cut from.
@@ -134,6 +135,36 @@ void move(Bytes& values, uint64_t key) {
     const float uniform = uniform_from_word(random_words({}, key, i)[0]);
     numbers[i] *= 1 + relative_move * (2 * uniform - 1);
   }
+}
+
+// A number around one, by as much as moved elements differ from theirs.
+double random_factor(uint64_t key, uint64_t index) {
+  return 1 + double{relative_move} * (2 * uniform_from_word(random_words({}, key, index)[0]) - 1);
+}
+
+// A fused body whose steps round too: what every step makes of floats is moved as operands are.
+FusedBody with_moved_steps(const FusedBody& body, uint64_t key) {
+  FusedBody moved;
+  std::vector<size_t> where;  // by old step
+  const auto in_moved = [&](BodyValue value) {
+    if (value.from == BodyValue::From::step) value.index = where[value.index];
+    return value;
+  };
+  for (const BodyStep& step : body.steps) {
+    BodyStep& copy = moved.steps.emplace_back(step);
+    for (BodyValue& argument : copy.arguments) argument = in_moved(argument);
+    where.push_back(moved.steps.size() - 1);
+    if (step.dtype != DType::f32) continue;
+    const BodyValue factor{.from = BodyValue::From::number,
+                           .number = random_factor(key, where.size())};
+    moved.steps.push_back({"mul", {{BodyValue::From::step, where.back()}, factor}});
+    ++where.back();
+  }
+  for (const BodyResult& result : body.results) {
+    moved.results.push_back(result);
+    moved.results.back().value = in_moved(result.value);
+  }
+  return completed(std::move(moved));
 }
 
 std::string index_text(const Shape& shape, int64_t number) {
@@ -271,9 +302,12 @@ std::vector<Bytes> Referee::reference(const Node& node, bool moved, uint64_t key
     memory.emplace_back(static_cast<size_t>(bytes(graph_.type(id))));
     outputs.push_back(view_of(graph_.type(id)));
   }
-  run_reference(
-      op(node),
-      {.inputs = inputs, .outputs = outputs, .attrs = node.attrs, .pool = pool, .rng = rng});
+  Attrs attrs = node.attrs;
+  if (moved && attrs.has("body")) {
+    attrs.set("body", body_attr(with_moved_steps(attrs.body("body"), key)));
+  }
+  run_reference(op(node),
+                {.inputs = inputs, .outputs = outputs, .attrs = attrs, .pool = pool, .rng = rng});
   return {std::make_move_iterator(memory.begin() + static_cast<std::ptrdiff_t>(first)),
           std::make_move_iterator(memory.end())};
 }

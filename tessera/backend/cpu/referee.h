@@ -7,7 +7,8 @@
 // - outputs and states must be their values at the end of each phase.
 //
 // How far rounding may go is asked of the reference kernel itself: how much the result moves when
-// the operands move by a few units in their last place. A step takes many times as long as without.
+// the operands, and the values between the steps of a fused body, move by a few units in their last
+// place. A step takes many times as long as without.
 #pragma once
 
 #include <cstddef>

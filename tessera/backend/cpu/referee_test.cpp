@@ -34,6 +34,18 @@ Graph small_step() {
   return graph;
 }
 
+// Whether a number is at least what rounding alone makes of it.
+Graph comparing_step() {
+  Graph graph;
+  Builder build(graph);
+  const ValueId x = graph.add_input(InputKind::data, "x", images);
+  graph.add_state(StateKind::parameter, "w", {DType::f32, {16, 16, 3, 3}});
+  const ValueId small = build.add("mul", {x, build.scalar(1e-4, DType::f32)});
+  const ValueId same = build.add("tanh", {build.add("tanh", {small})});
+  graph.add_output("at least", build.add("ge", {small, same}));
+  return graph;
+}
+
 // Does what another kernel does, and then something to its result.
 class Spoilt : public PreparedKernel {
  public:
@@ -117,6 +129,12 @@ TEST(Referee, KnowsThatKernelsSkipPaddingOrTransformTiles) {
   Call& conv = call_of(plan, "conv");
   conv.run = std::make_shared<Spoilt>(conv.run, [](float* out) { out[1100] *= 1.01F; });
   EXPECT_NE(judged(plan, infinite), "");
+}
+
+TEST(Referee, KnowsThatStepsOfAFusedBodyRound) {
+  const Plan plan = lower(comparing_step(), on_test_target());
+  EXPECT_EQ(plan.calls.size(), 1U);
+  EXPECT_EQ(judged(plan), "");
 }
 
 TEST(Referee, SeesWhatWasNotWritten) {
