@@ -3,11 +3,9 @@
 
 option(TESSERA_PRECOMPILED "Precompile common headers" OFF)
 find_program(TESSERA_CCACHE ccache)
-if(TESSERA_CCACHE AND TESSERA_PRECOMPILED)
+if(TESSERA_CCACHE)  # precompiled headers need its leave
   set(CMAKE_CXX_COMPILER_LAUNCHER
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TESSERA_CCACHE})
-elseif(TESSERA_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TESSERA_CCACHE})
 endif()
 
 add_library(tessera_flags INTERFACE)
@@ -21,12 +19,17 @@ if(TESSERA_SANITIZE)
 endif()
 
 # Builds under sanitizers are made to run tests once: there a common header spares parsing the standard
-# library anew for every file. The release build has none, so that a missing #include is noticed.
+# library anew for every file. The release build has PyTorch's alone, which take longer to read than
+# most files to compile; that an #include of anything else is missing is noticed there.
 function(tessera_precompile target)
   if(TESSERA_PRECOMPILED)
     target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional>
       <span> <string> <vector> <fmt/format.h> ${ARGN})
   endif()
+endfunction()
+
+function(tessera_precompile_torch target)
+  target_precompile_headers(${target} PRIVATE <ATen/ATen.h> ${ARGN})
 endfunction()
 
 # Code for one kind of processor is in folders of its name; everything else compiles without them. What
