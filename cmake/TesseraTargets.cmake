@@ -1,7 +1,7 @@
 # How every folder of the tree becomes targets: its sources one static library, its *_test.cpp one
 # GoogleTest program. A new file in a folder needs no line here.
 
-option(TESSERA_PRECOMPILED "Precompile common headers" OFF)
+option(TESSERA_PRECOMPILED "Precompile common headers" ON)
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE)  # precompiled headers need its leave
   set(CMAKE_CXX_COMPILER_LAUNCHER
@@ -18,18 +18,28 @@ if(TESSERA_SANITIZE)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# Builds under sanitizers are made to run tests once: there a common header spares parsing the standard
-# library anew for every file. The release build has PyTorch's alone, which take longer to read than
-# most files to compile; that an #include of anything else is missing is noticed there.
+# Most files take less time to compile than the headers of others that they include. So these are
+# compiled once for each set of flags, and the targets that share the flags share them:
+#   tessera_precompile(target FROM first [headers...])
+# compiles them for the target `first`, and lends them to every later one. An #include that is missing
+# is noticed where nothing is precompiled: the tsan preset.
 function(tessera_precompile target)
-  if(TESSERA_PRECOMPILED)
+  cmake_parse_arguments(arg "" FROM "" ${ARGN})
+  if(NOT TESSERA_PRECOMPILED)
+    return()
+  endif()
+  if(target STREQUAL arg_FROM)
     target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional>
-      <span> <string> <vector> <fmt/format.h> ${ARGN})
+      <span> <string> <vector> <fmt/format.h> ${arg_UNPARSED_ARGUMENTS})
+  else()
+    target_precompile_headers(${target} REUSE_FROM ${arg_FROM})
   endif()
 endfunction()
 
-function(tessera_precompile_torch target)
-  target_precompile_headers(${target} PRIVATE <ATen/ATen.h> ${ARGN})
+# Of PyTorch's headers that is not enough: every file instantiates their templates again. Files that
+# include them are compiled four at a time, so their unnamed namespaces must get along.
+function(tessera_unite target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
 endfunction()
 
 # Code for one kind of processor is in folders of its name; everything else compiles without them. What
@@ -44,9 +54,9 @@ function(tessera_for_processor list)
   set(${list} ${files} PARENT_SCOPE)
 endfunction()
 
-# tessera_folder(name [LIBS libs...] [TEST_LIBS libs...] [LABELS labels...])
+# tessera_folder(name [TORCH] [LIBS libs...]). TORCH: its sources, or its tests, include PyTorch's headers.
 function(tessera_folder name)
-  cmake_parse_arguments(arg "" "" "LIBS;TEST_LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg TORCH "" LIBS ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   tessera_for_processor(sources)
   set(tests ${sources})
@@ -55,13 +65,22 @@ function(tessera_folder name)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC tessera_flags ${arg_LIBS})
-    tessera_precompile(${name})
+    if(arg_TORCH)
+      tessera_precompile(${name} FROM tessera_torch <ATen/ATen.h>)
+      tessera_unite(${name})
+    else()
+      tessera_precompile(${name} FROM tessera_base)
+    endif()
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE tessera_flags ${arg_LIBS})
   endif()
   if(tests AND TESSERA_TESTS)
-    tessera_test(${name}_test SOURCES ${tests} LIBS ${name} ${arg_TEST_LIBS} LABELS ${arg_LABELS})
+    set(kind LABELS unit)
+    if(arg_TORCH)
+      set(kind TORCH LABELS parity)
+    endif()
+    tessera_test(${name}_test SOURCES ${tests} LIBS ${name} ${kind})
   endif()
 endfunction()
 
@@ -72,17 +91,21 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/checkout_for_test.cpp.in
 add_library(tessera_checkout STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/checkout_for_test.cpp)
 target_link_libraries(tessera_checkout PRIVATE tessera_flags)
 
-# tessera_test(name SOURCES files... LIBS libs... [LABELS labels...]): one program, which is one ctest.
+# tessera_test(name [TORCH] SOURCES files... LIBS libs... LABELS labels...): one program, which is one
+# ctest.
 function(tessera_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBS;LABELS" ${ARGN})
-  if(NOT arg_LABELS)
-    set(arg_LABELS unit)
-  endif()
+  cmake_parse_arguments(arg TORCH "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} tessera_checkout GTest::gtest GTest::gtest_main)
   # Tests are compiled more often than they run long.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  tessera_precompile(${name} <gtest/gtest.h>)
+  if(arg_TORCH)
+    # Capture reads the user's lines from debug information.
+    target_compile_options(${name} PRIVATE -g1)
+    tessera_unite(${name})
+  else()
+    tessera_precompile(${name} FROM tessera_base_test <gtest/gtest.h>)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")

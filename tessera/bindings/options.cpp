@@ -43,7 +43,7 @@ void for_each_group(Options& options, Function function) {
   function("Jit", static_cast<OptionGroup&>(options.Jit()));
 }
 
-py::dict state_of(Options& options) {
+py::dict options_state(Options& options) {
   py::dict state;
   for_each_group(
       options, [&](const char* name, const OptionGroup& group) { state[name] = values_of(group); });
@@ -315,7 +315,7 @@ void bind_options(py::module_& module) {
       .def("clone", &Options::clone)
       .def("freeze", &Options::freeze)
       .def("unfreeze", &Options::unfreeze)
-      .def("state", &state_of)
+      .def("state", &options_state)
       .def("restore_state", &restore)
       .def("same_as", [](const Options& self, const Options& other) { return self == other; })
       .def_property_readonly(

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "tessera/tessera.h"
+#include "tests/torch_parity/relative_error.h"
 
 namespace tessera {
 namespace {
@@ -83,11 +84,6 @@ Module copy_of(const Module& module) {
   return copied;
 }
 
-double relative(const at::Tensor& a, const at::Tensor& b) {
-  const auto x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
-  return (x - y).norm().item<double>() / std::max(y.norm().item<double>(), 1e-12);
-}
-
 template <typename Module>
 std::vector<at::Tensor> eager_gradients(const Module& module, at::ScalarType type) {
   Module copied = copy_of(module);
@@ -129,7 +125,8 @@ void check_gradients() {
       EXPECT_LT(ours[i].norm().template item<double>(), 1e-6) << names[i];
       continue;
     }
-    EXPECT_LE(relative(ours[i], exact[i]), 3 * relative(eager[i], exact[i]) + 1e-5) << names[i];
+    EXPECT_LE(relative_error(ours[i], exact[i]), 3 * relative_error(eager[i], exact[i]) + 1e-5)
+        << names[i];
   }
 }
 
@@ -152,11 +149,11 @@ void check_twenty_steps() {
   }
   const auto ours = training.module()->named_parameters();
   for (const auto& item : reference->named_parameters()) {
-    EXPECT_LE(relative(ours[item.key()], item.value()), 1e-5) << item.key();
+    EXPECT_LE(relative_error(ours[item.key()], item.value()), 1e-5) << item.key();
   }
   const auto buffers = module->named_buffers();
   for (const auto& item : reference->named_buffers()) {
-    EXPECT_LE(relative(buffers[item.key()], item.value()), 1e-5) << item.key();
+    EXPECT_LE(relative_error(buffers[item.key()], item.value()), 1e-5) << item.key();
   }
 }
 
@@ -263,8 +260,8 @@ void expect_follows(Recorded& reference, torch::optim::Optimizer& eager, Recorde
     eager.step();
     training(grad_a, grad_b);
   }
-  EXPECT_LE(relative(training.module()->a, reference->a), 1e-6);
-  EXPECT_LE(relative(training.module()->b, reference->b), 1e-6);
+  EXPECT_LE(relative_error(training.module()->a, reference->a), 1e-6);
+  EXPECT_LE(relative_error(training.module()->b, reference->b), 1e-6);
 }
 
 TEST(Models, AdamFollowsLibTorch) {
@@ -313,8 +310,8 @@ TEST(Models, LambFollowsItsFormula) {
       weights[i] = weights[i] - lr[i] * (weights[i].norm() / way.norm()) * way;
     }
   }
-  EXPECT_LE(relative(training.module()->a, weights[0]), 1e-6);
-  EXPECT_LE(relative(training.module()->b, weights[1]), 1e-6);
+  EXPECT_LE(relative_error(training.module()->a, weights[0]), 1e-6);
+  EXPECT_LE(relative_error(training.module()->b, weights[1]), 1e-6);
 }
 
 struct Reads : nn::Module {

@@ -13,6 +13,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/torch/capture.h"
 #include "tessera/torch/convert.h"
+#include "tests/torch_parity/relative_error.h"
 
 namespace tessera {
 namespace {
@@ -83,24 +84,20 @@ Ours captured(const Forward& forward, const Tensors& tensors) {
   return ours;
 }
 
-double relative(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor wide = b.to(at::kDouble);
-  return ((a.to(at::kDouble) - wide).norm() / wide.norm().clamp_min(1e-12)).item<double>();
-}
-
 std::map<std::string, int> expect_parity(const Forward& forward, const Tensors& tensors) {
   const Tensors exact = eager(forward, tensors, at::kDouble);
   const Tensors theirs = eager(forward, tensors, at::kFloat);
   const Ours ours = captured(forward, tensors);
   EXPECT_EQ(ours.results.size(), exact.size());
   for (size_t i = 0; i < std::min(ours.results.size(), exact.size()); ++i) {
-    EXPECT_LE(relative(ours.results[i], exact[i]), 3 * relative(theirs[i], exact[i]) + 1e-5)
+    EXPECT_LE(relative_error(ours.results[i], exact[i]),
+              3 * relative_error(theirs[i], exact[i]) + 1e-5)
         << "result " << i;
   }
   return ours.nodes;
 }
 
-at::Tensor mixture(const at::Tensor& x) {
+at::Tensor weighted_sum(const at::Tensor& x) {
   const at::Tensor weights = (at::arange(x.numel(), x.options()) % 7) * 0.25 - 0.625;
   return (x.flatten() * weights).sum();
 }
@@ -143,7 +140,7 @@ class Recurrent : public testing::TestWithParam<Network> {
           const auto [output, hn] =
               call(x[0], x[1], at::TensorList(x).slice(2), network.biases, network.layers, 0.0,
                    true, network.bidirectional, network.batch_first);
-          return mixture(output) + mixture(hn);
+          return weighted_sum(output) + weighted_sum(hn);
         },
         tensors(gates, 1));
     const int64_t parts = network.layers * (network.bidirectional ? 2 : 1);
@@ -160,7 +157,7 @@ TEST_P(Recurrent, LstmFollowsPyTorch) {
         const auto [output, hn, cn] = at::lstm(
             x[0], at::TensorList(x).slice(1, 2), at::TensorList(x).slice(3), network.biases,
             network.layers, 0, true, network.bidirectional, network.batch_first);
-        return mixture(output) + mixture(hn) + mixture(cn);
+        return weighted_sum(output) + weighted_sum(hn) + weighted_sum(cn);
       },
       tensors(4, 2));
   const int64_t parts = network.layers * (network.bidirectional ? 2 : 1);

@@ -159,13 +159,11 @@ TEST_F(IdxTest, TruncatedGzip) {
 
 TEST_F(IdxTest, GzipWithoutItsChecksum) {
   const std::string whole = gzip(images_file(3, 2, 4, 24));
+  std::string wanted = "F/train-images-idx3-ubyte.gz is truncated: its gzip stream does not end";
+  wanted += fresh;
   for (size_t size = whole.size() - 8; size < whole.size(); ++size) {
     put("train-images-idx3-ubyte.gz", whole.substr(0, size));
-    EXPECT_EQ(error(),
-              std::string("F/train-images-idx3-ubyte.gz is truncated: its gzip stream does "
-                          "not end") +
-                  fresh)
-        << size;
+    EXPECT_EQ(error(), wanted) << size;
   }
 }
 

@@ -32,10 +32,10 @@ std::string message_of(Function&& function) {
   return "no error";
 }
 
-class Environment {
+class ScopedVariable {
  public:
-  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Environment() { unsetenv(name_); }
+  ScopedVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~ScopedVariable() { unsetenv(name_); }
 
  private:
   const char* name_;
@@ -214,7 +214,7 @@ TEST(Options, FromJsonRefuses) {
 // spec: 7 POPTORCH_DEFAULT_OPTIONS
 TEST(Options, CopiesDoNotAskTheEnvironment) {
   const Options before;
-  const Environment defaults("POPTORCH_DEFAULT_OPTIONS", R"({"deviceIterations": 5})");
+  const ScopedVariable defaults("POPTORCH_DEFAULT_OPTIONS", R"({"deviceIterations": 5})");
   EXPECT_EQ(Options().device_iterations(), 5);
   EXPECT_EQ(before.clone().device_iterations(), 1);
   EXPECT_EQ(Options::blank().device_iterations(), 1);
@@ -250,8 +250,8 @@ TEST(PopartOptions, OptionsOfConvolutionsAreReplaced) {
 // spec: 7 OMPI_COMM_WORLD
 // spec: 7 POPTORCH_CACHE_DIR
 TEST(Options, ReadsTheEnvironment) {
-  const Environment size("OMPI_COMM_WORLD_SIZE", "8"), rank("OMPI_COMM_WORLD_RANK", "3");
-  const Environment cache("POPTORCH_CACHE_DIR", "/tmp/cache");
+  const ScopedVariable size("OMPI_COMM_WORLD_SIZE", "8"), rank("OMPI_COMM_WORLD_RANK", "3");
+  const ScopedVariable cache("POPTORCH_CACHE_DIR", "/tmp/cache");
   Options options;
   EXPECT_EQ(options.Distributed().processId(), 3);
   EXPECT_EQ(options.Distributed().numProcesses(), 8);
