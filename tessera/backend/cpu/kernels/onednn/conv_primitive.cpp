@@ -117,31 +117,38 @@ dnnl::convolution_forward::primitive_desc forward_description(const ConvProblem&
   const memory::desc input = asked(problem, problem.input, sides.input),
                      weight = any(problem.weight),
                      output = asked(problem, problem.output, sides.output);
-  const auto desc =
-      bias ? dnnl::convolution_forward::desc(kind, algorithm, input, weight, *bias, output,
-                                             problem.stride, problem.dilation, problem.padding,
-                                             problem.padding)
-           : dnnl::convolution_forward::desc(kind, algorithm, input, weight, output, problem.stride,
-                                             problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine()};
+  if (bias) {
+    return onednn_description<dnnl::convolution_forward>(kind, algorithm, input, weight, *bias,
+                                                         output, problem.stride, problem.dilation,
+                                                         problem.padding, problem.padding);
+  }
+  return onednn_description<dnnl::convolution_forward>(kind, algorithm, input, weight, output,
+                                                       problem.stride, problem.dilation,
+                                                       problem.padding, problem.padding);
 }
+
+namespace {
+
+template <typename Primitive>
+typename Primitive::primitive_desc backward_description(const ConvProblem& problem,
+                                                        const ConvSides& sides) {
+  return onednn_description_of_backward<Primitive>(
+      forward_description(problem, sides, nullptr), dnnl::algorithm::convolution_direct,
+      asked(problem, problem.input, sides.input), any(problem.weight),
+      asked(problem, problem.output, sides.output), problem.stride, problem.dilation,
+      problem.padding, problem.padding);
+}
+
+}  // namespace
 
 dnnl::convolution_backward_data::primitive_desc input_grad_description(const ConvProblem& problem,
                                                                        const ConvSides& sides) {
-  const dnnl::convolution_backward_data::desc desc(
-      dnnl::algorithm::convolution_direct, asked(problem, problem.input, sides.input),
-      any(problem.weight), asked(problem, problem.output, sides.output), problem.stride,
-      problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, sides, nullptr)};
+  return backward_description<dnnl::convolution_backward_data>(problem, sides);
 }
 
 dnnl::convolution_backward_weights::primitive_desc weight_grad_description(
     const ConvProblem& problem, const ConvSides& sides) {
-  const dnnl::convolution_backward_weights::desc desc(
-      dnnl::algorithm::convolution_direct, asked(problem, problem.input, sides.input),
-      any(problem.weight), asked(problem, problem.output, sides.output), problem.stride,
-      problem.dilation, problem.padding, problem.padding);
-  return {desc, onednn_attributes(), onednn_engine(), forward_description(problem, sides, nullptr)};
+  return backward_description<dnnl::convolution_backward_weights>(problem, sides);
 }
 
 }  // namespace tessera::cpu

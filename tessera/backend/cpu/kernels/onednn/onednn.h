@@ -36,6 +36,28 @@ const dnnl::engine& onednn_engine();
 dnnl::primitive_attr onednn_attributes();  // scratch memory is ours
 int64_t aligned_bytes(const dnnl::memory::desc& desc);
 
+// What describes a primitive, from the arguments that versions 2 and 3 have in common; in version 2
+// they first make a description of the operation.
+template <typename Primitive, typename... Arguments>
+typename Primitive::primitive_desc onednn_description(const Arguments&... arguments) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {onednn_engine(), arguments..., onednn_attributes()};
+#else
+  return {typename Primitive::desc(arguments...), onednn_attributes(), onednn_engine()};
+#endif
+}
+
+// The same for the gradient of what `forward` describes.
+template <typename Primitive, typename Forward, typename... Arguments>
+typename Primitive::primitive_desc onednn_description_of_backward(const Forward& forward,
+                                                                  const Arguments&... arguments) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {onednn_engine(), arguments..., forward, onednn_attributes()};
+#else
+  return {typename Primitive::desc(arguments...), onednn_attributes(), onednn_engine(), forward};
+#endif
+}
+
 // A primitive and the scratch memory it wants.
 class OnednnPrimitive {
  public:
