@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -18,7 +19,7 @@ int64_t combined_batch_size(const Options& options, int64_t batch_size) {
 }
 
 int64_t batch_count(int64_t samples, int64_t combined, bool drop_last) {
-  return drop_last ? samples / combined : (samples + combined - 1) / combined;
+  return drop_last ? samples / combined : divided_up(samples, combined);
 }
 
 DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors,

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/base/cpu_level.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera {
 
@@ -63,7 +64,7 @@ class ThreadPool {
       if (count > 0) work(int64_t{0}, count);
       return;
     }
-    run((count + grain - 1) / grain, [&](int64_t piece) {
+    run(divided_up(count, grain), [&](int64_t piece) {
       const int64_t begin = piece * grain;
       work(begin, begin + grain < count ? begin + grain : count);
     });

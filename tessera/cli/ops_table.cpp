@@ -44,15 +44,15 @@ std::vector<Line> all_lines() {
   return lines;
 }
 
-std::string_view text_of(cpu::Tails tails) {
-  switch (tails) {
-    case cpu::Tails::none:
+std::string_view text_of(cpu::EpilogueKind epilogue) {
+  switch (epilogue) {
+    case cpu::EpilogueKind::none:
       return "";
-    case cpu::Tails::narrow:
+    case cpu::EpilogueKind::narrow:
       return "; goes on with steps that read little else";
-    case cpu::Tails::any:
+    case cpu::EpilogueKind::any:
       return "; goes on with steps";
-    case cpu::Tails::in_registers:
+    case cpu::EpilogueKind::in_registers:
       return "; does the steps in registers";
   }
   return "";
@@ -65,7 +65,7 @@ std::string requirements(const cpu::KernelEntry& entry) {
                      entry.wants     ? "chooses layouts"
                      : entry.follows ? "follows its neighbours' layouts"
                                      : "plain layouts",
-                     text_of(entry.tails));
+                     text_of(entry.epilogue));
 }
 
 std::string kernels_of(const OpDef& op) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/gemm.h"
@@ -337,7 +338,7 @@ void conv_weight_grad(const TensorView& grad, const TensorView& input, const Con
   const int64_t count = params.groups * tiles.count();
   const int64_t parts =
       std::clamp<int64_t>(std::min(wanted_pieces / count, depth / least_depth), 1, wanted_pieces);
-  const int64_t part_depth = (depth + parts - 1) / parts;
+  const int64_t part_depth = divided_up(depth, parts);
   const int64_t size = out.numel();
   ScratchVector<float> partial(static_cast<size_t>(parts > 1 ? parts * size : 0));
   pool.run(count * parts, [&](int64_t piece) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/element_words.h"
@@ -102,8 +103,8 @@ void copy_elements(const TensorView& from, const TensorView& to, ThreadPool& poo
   const int64_t inner_step = std::min(nest.inner.size, tile_elements);
   const int64_t second_step =
       std::min(nest.second.size, std::max<int64_t>(1, tile_elements / inner_step));
-  const int64_t inner_tiles = (nest.inner.size + inner_step - 1) / inner_step;
-  const int64_t second_tiles = (nest.second.size + second_step - 1) / second_step;
+  const int64_t inner_tiles = divided_up(nest.inner.size, inner_step);
+  const int64_t second_tiles = divided_up(nest.second.size, second_step);
   int64_t tiles = inner_tiles * second_tiles;
   for (const Dim& dim : nest.outer) tiles *= dim.size;
   const int64_t grain = std::max<int64_t>(1, piece_elements / (inner_step * second_step));

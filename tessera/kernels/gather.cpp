@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
@@ -114,7 +115,7 @@ void for_each_place(const Places& places, ThreadPool& pool, const Work& work) {
   if (places.count() == 0) return;
   const int64_t step =
       std::clamp<int64_t>(piece_elements / indexed, 64, std::max<int64_t>(64, after));
-  const int64_t chunks = (after + step - 1) / step;
+  const int64_t chunks = divided_up(after, step);
   const int64_t grain = std::max<int64_t>(1, piece_elements / (indexed * std::min(step, after)));
   pool.run_ranges(before * chunks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {

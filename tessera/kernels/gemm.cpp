@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/panels.h"
 
@@ -14,8 +15,6 @@ constexpr int64_t block_depth = 256;
 constexpr int64_t max_tile_rows = 96;
 constexpr int64_t max_tile_cols = 384;
 constexpr int64_t wanted_tiles = 16;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 float* scratch(std::vector<float>& memory, int64_t count) {
   if (static_cast<int64_t>(memory.size()) < count) memory.resize(static_cast<size_t>(count));
@@ -35,7 +34,7 @@ void store_sums(const float* sums, int64_t rows, int64_t cols, bool add, float* 
   }
 }
 
-int64_t padded(int64_t lines, int64_t width) { return divide_up(lines, width) * width; }
+int64_t padded(int64_t lines, int64_t width) { return divided_up(lines, width) * width; }
 
 void fill_zero(int64_t rows, int64_t cols, float* out, int64_t out_stride) {
   for (int64_t i = 0; i < rows; ++i) std::fill_n(out + i * out_stride, cols, 0.0F);
@@ -128,8 +127,8 @@ void StridedLines::pack(Range lines, Range depth, int64_t width, float* to) cons
 ProductTiles::ProductTiles(int64_t rows, int64_t cols, int64_t copies)
     : row_step(max_tile_rows), col_step(max_tile_cols) {
   const auto count_tiles = [&] {
-    row_tiles = divide_up(rows, row_step);
-    col_tiles = divide_up(cols, col_step);
+    row_tiles = divided_up(rows, row_step);
+    col_tiles = divided_up(cols, col_step);
   };
   count_tiles();
   while (copies * count() < wanted_tiles && col_step > 4 * panel_cols) {
@@ -171,7 +170,7 @@ PackedColumns::PackedColumns(const Lines& columns, int64_t count, int64_t depth,
       level_(pool.level()),
       panels_(static_cast<size_t>(padded(count, panel_cols) * depth)) {
   const int64_t grain = std::max<int64_t>(1, 32768 / (panel_cols * std::max<int64_t>(1, depth)));
-  pool.run_ranges(divide_up(count, panel_cols), grain, [&](int64_t begin, int64_t end) {
+  pool.run_ranges(divided_up(count, panel_cols), grain, [&](int64_t begin, int64_t end) {
     const Range cols{begin * panel_cols, std::min(end * panel_cols, count)};
     for (int64_t k = 0; k < depth; k += block_depth) {
       const Range block{k, std::min(k + block_depth, depth)};

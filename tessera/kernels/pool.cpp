@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
@@ -87,7 +88,7 @@ ScratchVector<Steps> window_steps(int64_t input, int64_t places, int64_t kernel,
   for (int64_t place = 0; place < places; ++place) {
     int64_t begin = place * stride - padding;
     const int64_t end = std::min(begin + (kernel - 1) * dilation + 1, input);
-    if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
+    if (begin < 0) begin += rounded_up(-begin, dilation);
     steps.push_back({begin, end});
   }
   return steps;

@@ -11,6 +11,7 @@
 #include <array>
 #include <span>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
@@ -26,9 +27,9 @@ struct ReducePlan {
   bool folds_rows = true;
   int64_t results_per_piece = 1, folded_per_piece = 1;
 
-  int64_t result_pieces() const { return (results + results_per_piece - 1) / results_per_piece; }
+  int64_t result_pieces() const { return divided_up(results, results_per_piece); }
   int64_t folded_pieces() const {  // one even where there is nothing to fold: its start is stored
-    return folded == 0 ? 1 : (folded + folded_per_piece - 1) / folded_per_piece;
+    return folded == 0 ? 1 : divided_up(folded, folded_per_piece);
   }
 };
 

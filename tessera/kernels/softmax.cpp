@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/operand_reader.h"
 
@@ -49,7 +50,7 @@ void load(const OperandReader& reader, const Tile& tile, float* to) {
 template <typename Work>
 void for_each_tile(ThreadPool& pool, const Layout& layout, const Work& work) {
   const int64_t columns = std::min(layout.inner, tile_columns);
-  const int64_t tiles_across = (layout.inner + columns - 1) / columns;
+  const int64_t tiles_across = divided_up(layout.inner, columns);
   const int64_t grain =
       std::max<int64_t>(1, piece_elements / std::max<int64_t>(1, layout.size * columns));
   pool.run_ranges(layout.outer * tiles_across, grain, [&](int64_t begin, int64_t end) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
@@ -13,9 +14,7 @@ constexpr int64_t most_block_elements = 1024;
 constexpr int64_t blocks_per_piece = 16;  // of parallel work
 constexpr int64_t slot_alignment = 64;
 
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t aligned(int64_t bytes) { return divided_up(bytes, slot_alignment) * slot_alignment; }
+int64_t aligned(int64_t bytes) { return rounded_up(bytes, slot_alignment); }
 
 }  // namespace
 

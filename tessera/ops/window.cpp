@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 #include "tessera/base/geometry.h"
 #include "tessera/ops/builder.h"
@@ -39,7 +40,7 @@ Geometry slice_window(const Shape& sizes, int64_t dim, int64_t start, int64_t en
   start = wrapped(start);
   end = std::max(start, wrapped(end));
   Geometry window = dense(sizes);
-  window.shape[d] = (end - start + step - 1) / step;
+  window.shape[d] = divided_up(end - start, step);
   window.offset = start * window.strides[d];
   window.strides[d] *= step;
   return window;

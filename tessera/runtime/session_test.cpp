@@ -80,29 +80,29 @@ std::unique_ptr<Session> trained_session(int64_t accumulation = 1, int threads =
   return session;
 }
 
-struct Wish {
+struct RunSpec {
   int64_t device_iterations = 1, gradient_accumulation = 1;
   OutputMode mode = OutputMode::all;
   int64_t period = 1;
   std::function<void()> poll = {};
 };
 
-Results run(Session& session, const Wish& wish, const std::vector<float>& x, int64_t skip = 0) {
+Results run(Session& session, const RunSpec& spec, const std::vector<float>& x, int64_t skip = 0) {
   const auto kept = static_cast<size_t>(
-      outputs_kept(wish.mode, wish.period, {wish.device_iterations, wish.gradient_accumulation}));
+      outputs_kept(spec.mode, spec.period, {spec.device_iterations, spec.gradient_accumulation}));
   Results results;
   results.y.resize(kept * batch * width);
   results.positive.resize(kept * batch * width);
   results.count.resize(kept);
   RunRequest request;
-  request.device_iterations = wish.device_iterations;
-  request.gradient_accumulation = wish.gradient_accumulation;
-  request.poll = wish.poll;
+  request.device_iterations = spec.device_iterations;
+  request.gradient_accumulation = spec.gradient_accumulation;
+  request.poll = spec.poll;
   request.inputs = {reinterpret_cast<const std::byte*>(x.data() + skip * batch * width)};
   for (void* data :
        {static_cast<void*>(results.y.data()), static_cast<void*>(results.positive.data()),
         static_cast<void*>(results.count.data())}) {
-    request.outputs.push_back({static_cast<std::byte*>(data), wish.mode, wish.period});
+    request.outputs.push_back({static_cast<std::byte*>(data), spec.mode, spec.period});
   }
   session.run(request);
   results.w = state_of(session, 0);
@@ -163,7 +163,7 @@ TEST(Session, DeviceIterationsAreTheSameAsSeveralRuns) {
 }
 
 TEST(Session, HasTheSameBitsForAnyNumberOfThreads) {
-  const Wish request{3, 2};
+  const RunSpec request{3, 2};
   auto one = trained_session(2);
   const Results expected = run(*one, request, six_micro_batches());
   for (const int threads : {2, 3}) {
@@ -173,19 +173,19 @@ TEST(Session, HasTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(Session, OutputModesKeepWhatTheyPromise) {
-  const Wish request{3, 2};
+  const RunSpec request{3, 2};
   auto session = trained_session(2);
   const Results all = run(*session, request, six_micro_batches());
   const size_t one = batch * width;
   ASSERT_EQ(all.y.size(), 6 * one);
 
-  Wish last = request;
+  RunSpec last = request;
   last.mode = OutputMode::final_value;
   const Results final_value = run(*trained_session(2), last, six_micro_batches());
   EXPECT_EQ(final_value.y, std::vector<float>(all.y.end() - one, all.y.end()));
   EXPECT_EQ(final_value.count, std::vector<int32_t>{6});
 
-  Wish third = request;
+  RunSpec third = request;
   third.mode = OutputMode::every_n;
   third.period = 3;
   const Results every_third = run(*trained_session(2), third, six_micro_batches());
@@ -194,7 +194,7 @@ TEST(Session, OutputModesKeepWhatTheyPromise) {
   third.period = 1;
   EXPECT_EQ(run(*trained_session(2), third, six_micro_batches()), all);
 
-  Wish added = request;
+  RunSpec added = request;
   added.mode = OutputMode::sum;
   const Results sum = run(*trained_session(2), added, six_micro_batches());
   EXPECT_EQ(sum.count, std::vector<int32_t>{21});
@@ -383,7 +383,7 @@ TEST(Session, AProgramThatCallsPyTorchSaysSoWhereThereIsNone) {
 TEST(Session, PollStopsARunAndTheSessionGoesOn) {
   const auto session = trained_session();
   const auto expected = run(*trained_session(), {}, six_micro_batches());
-  Wish stopped;
+  RunSpec stopped;
   stopped.poll = [] { throw std::runtime_error("stop"); };
   EXPECT_THROW(run(*session, stopped, six_micro_batches()), std::runtime_error);
   EXPECT_EQ(run(*session, {}, six_micro_batches()).w, expected.w);

@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-struct AnchorWish {
+struct AnchorRequest {
   std::string short_name, long_name;
   OutputMode mode = OutputMode::all;
   int64_t period = 1;
@@ -42,7 +42,7 @@ class Anchors {
 
  private:
   struct Anchor {
-    StepAnchor wish;
+    StepAnchor step;
     // For what is no output: its type and shape with all values kept, and the place of a state in
     // the request.
     at::ScalarType type = at::kFloat;
@@ -57,8 +57,8 @@ class Anchors {
 
 // Makes the tensors that are wanted outputs at the end of the graph, where they are values of it.
 // Error for a name that the program does not have.
-std::vector<StepAnchor> add_anchors(const std::vector<AnchorWish>& wishes, const TensorNames& names,
-                                    Graph& graph);
+std::vector<StepAnchor> add_anchors(const std::vector<AnchorRequest>& requests,
+                                    const TensorNames& names, Graph& graph);
 
 // How many micro-batches' values are in dimension 0.
 Shape stacked(Shape shape, int64_t count);

@@ -64,7 +64,7 @@ ReturnedTensor constant_of(const CapturedOutput& output) {
 }
 
 // What forward returned comes in the user's mode; inputs that forward changed come back whole, and
-// anchors as they were wished for.
+// anchors as they were asked for.
 StepSignature signature_of(const Capture& captured, const std::vector<NamedTensor>& inputs,
                            std::vector<StepAnchor> anchors, const Options& options) {
   StepSignature signature = signature_of(captured.graph);
@@ -232,23 +232,23 @@ std::vector<StepAnchor> Executor::name_and_anchor(Capture& captured, std::vector
                                            .numbers = optimizer_.number_names(),
                                            .module_scopes = options_.module_namescope()});
   step.tensor_names = names.list();
-  std::vector<AnchorWish> wishes;
+  std::vector<AnchorRequest> requests;
   for (const auto& [short_name, anchored] : options_.anchored_tensors()) {
-    AnchorWish wish{short_name, anchored.long_name, *options_.output_mode(),
-                    options_.output_return_period()};
+    AnchorRequest request{short_name, anchored.long_name, *options_.output_mode(),
+                          options_.output_return_period()};
     if (anchored.mode) {
-      wish.mode = *anchored.mode;
-      wish.period = anchored.period;
+      request.mode = *anchored.mode;
+      request.period = anchored.period;
     }
-    if (wish.mode == OutputMode::every_n && options_.device_iterations() % wish.period != 0) {
+    if (request.mode == OutputMode::every_n && options_.device_iterations() % request.period != 0) {
       log(LogLevel::warn,
           "anchorTensor '{}': the period {} does not divide the {} device iterations; iterations "
           "after the last whole period are left out",
-          short_name, wish.period, options_.device_iterations());
+          short_name, request.period, options_.device_iterations());
     }
-    wishes.push_back(std::move(wish));
+    requests.push_back(std::move(request));
   }
-  return add_anchors(wishes, names, captured.graph);
+  return add_anchors(requests, names, captured.graph);
 }
 
 }  // namespace tessera

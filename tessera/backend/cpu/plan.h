@@ -17,6 +17,7 @@
 #include "tessera/backend/cpu/kernels/prepared_kernel.h"
 #include "tessera/backend/cpu/layout.h"
 #include "tessera/backend/cpu/target.h"
+#include "tessera/base/divided_up.h"
 #include "tessera/base/geometry.h"
 #include "tessera/base/ids.h"
 #include "tessera/ir/attributes.h"
@@ -27,9 +28,7 @@ namespace tessera::cpu {
 inline constexpr int64_t memory_alignment = 64;
 
 // Up to the next multiple of it.
-constexpr int64_t aligned(int64_t bytes) {
-  return (bytes + memory_alignment - 1) / memory_alignment * memory_alignment;
-}
+constexpr int64_t aligned(int64_t bytes) { return rounded_up(bytes, memory_alignment); }
 
 // Which of an engine's memories a buffer lies in.
 enum class Space : uint8_t {

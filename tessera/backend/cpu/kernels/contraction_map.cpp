@@ -22,14 +22,14 @@ bool reads_much(const KernelUse& use) {
 
 }  // namespace
 
-bool may_go_on(Tails tails, const KernelUse& use) {
-  return tails == Tails::any || (tails == Tails::narrow && !reads_much(use));
+bool may_go_on(EpilogueKind epilogue, const KernelUse& use) {
+  return epilogue == EpilogueKind::any || (epilogue == EpilogueKind::narrow && !reads_much(use));
 }
 
-bool pays(Tails tails, const KernelUse& use) {
-  if (tails == Tails::in_registers) return true;
+bool pays(EpilogueKind epilogue, const KernelUse& use) {
+  if (epilogue == EpilogueKind::in_registers) return true;
   const int64_t size = bytes({DType::f32, use.outputs[0].geometry.shape});
-  return may_go_on(tails, use) && size >= least_bytes_of_boxes;
+  return may_go_on(epilogue, use) && size >= least_bytes_of_boxes;
 }
 
 }  // namespace tessera::cpu

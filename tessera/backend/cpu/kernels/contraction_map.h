@@ -6,10 +6,10 @@
 
 namespace tessera::cpu {
 
-// Whether a kernel that takes such tails goes on with each box of its result.
-bool may_go_on(Tails tails, const KernelUse& use);
+// Whether a kernel that takes such epilogue goes on with each box of its result.
+bool may_go_on(EpilogueKind epilogue, const KernelUse& use);
 
-// Whether a kernel that takes such tails is faster than the contraction and the body one by one.
-bool pays(Tails tails, const KernelUse& use);
+// Whether a kernel that takes such epilogue is faster than the contraction and the body one by one.
+bool pays(EpilogueKind epilogue, const KernelUse& use);
 
 }  // namespace tessera::cpu

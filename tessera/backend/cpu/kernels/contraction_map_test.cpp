@@ -217,22 +217,22 @@ TEST_F(ContractionMap, SeveralResults) {
 
 // What pays, by the size of the result and of what else the body reads.
 TEST_F(ContractionMap, SaysWhatPays) {
-  const auto answer = [](Tails tails, const std::string& op_name, const Shape& result,
+  const auto answer = [](EpilogueKind epilogue, const std::string& op_name, const Shape& result,
                          const Shape& other) {
     const Attrs attrs = {{"body", fused_body("%0 = add(a0, a1); out %0")}};
     std::vector<KernelOperand> inputs(operand_specs(op(op_name)).size(), {DType::f32, {}});
     inputs.back().geometry = dense(other);
     const std::vector<KernelOperand> outputs = {{DType::f32, dense(result)}};
-    return pays(tails, {op(op_name), attrs, inputs, outputs, target_for_test()});
+    return pays(epilogue, {op(op_name), attrs, inputs, outputs, target_for_test()});
   };
   const Shape large = {1, 32, 320, 512}, small = {1, 32, 20, 20}, numbers = {32, 1, 1};
-  EXPECT_FALSE(answer(Tails::none, "conv_map", large, numbers));
-  EXPECT_TRUE(answer(Tails::narrow, "conv_map", large, numbers));
-  EXPECT_FALSE(answer(Tails::narrow, "conv_map", large, large));
-  EXPECT_TRUE(answer(Tails::any, "conv_map", large, large));
-  EXPECT_FALSE(answer(Tails::any, "conv_map", small, numbers));
-  EXPECT_FALSE(answer(Tails::any, "matmul_map", {64, 32}, {32}));
-  EXPECT_TRUE(answer(Tails::in_registers, "matmul_map", {64, 32}, {32}));
+  EXPECT_FALSE(answer(EpilogueKind::none, "conv_map", large, numbers));
+  EXPECT_TRUE(answer(EpilogueKind::narrow, "conv_map", large, numbers));
+  EXPECT_FALSE(answer(EpilogueKind::narrow, "conv_map", large, large));
+  EXPECT_TRUE(answer(EpilogueKind::any, "conv_map", large, large));
+  EXPECT_FALSE(answer(EpilogueKind::any, "conv_map", small, numbers));
+  EXPECT_FALSE(answer(EpilogueKind::any, "matmul_map", {64, 32}, {32}));
+  EXPECT_TRUE(answer(EpilogueKind::in_registers, "matmul_map", {64, 32}, {32}));
 }
 
 }  // namespace

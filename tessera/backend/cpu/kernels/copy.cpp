@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/backend/cpu/kernels/native.h"
+#include "tessera/base/divided_up.h"
 #include "tessera/base/scratch.h"
 #include "tessera/kernels/copy.h"
 
@@ -83,7 +84,7 @@ class TransposingCopy : public PreparedKernel {
       : rows_(rows), columns_(columns), outer_(std::move(outer)), transpose_(transpose) {
     for (const Dim& dim : outer_) count_ *= dim.size;
     step_ = std::clamp<int64_t>(elements_per_piece / rows_.size / 8 * 8, 8, columns_.size);
-    cuts_ = (columns_.size + step_ - 1) / step_;
+    cuts_ = divided_up(columns_.size, step_);
     grain_ = std::max<int64_t>(1, elements_per_piece / (rows_.size * step_));
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/divided_up.h"
 #include "tessera/base/shape.h"
 #include "tessera/base/thread_pool.h"
 
@@ -27,7 +28,7 @@ inline DimensionCut cut_around(const Shape& shape, int64_t dim) {
 template <typename Block>
 void run_blocks(ThreadPool& pool, const DimensionCut& cut, int64_t most_columns,
                 int64_t piece_elements, const Block& block) {
-  const int64_t blocks = (cut.inner + most_columns - 1) / most_columns;
+  const int64_t blocks = divided_up(cut.inner, most_columns);
   const int64_t columns = std::min(most_columns, cut.inner);
   const int64_t grain = std::max<int64_t>(1, piece_elements / (cut.size * columns));
   pool.run_ranges(cut.outer * blocks, grain, [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// Runs one kernel on random operands of given strides, in the layouts it wishes for, and the
+// Runs one kernel on random operands of given strides, in the layouts it asks for, and the
 // operator's reference kernel beside it.
 #pragma once
 
@@ -34,7 +34,7 @@ class KernelTrial {
     }
     const TensorType result = infer(row_, types, attrs_).at(0);
     outputs_.push_back({result.dtype, dense(result.shape), true});
-    lay_out(kernel_wish({row_, attrs_, inputs_, outputs_, target_for_test()}).layouts);
+    lay_out(requested_layouts({row_, attrs_, inputs_, outputs_, target_for_test()}).layouts);
     choice_ = choose_kernel({row_, attrs_, laid_inputs_, laid_outputs_, target_for_test()});
   }
 
@@ -106,11 +106,7 @@ class KernelTrial {
                             result.geometry.shape, result.geometry.strides};
     const KernelCall call{
         .inputs = inputs, .outputs = {&output, 1}, .attrs = attrs_, .pool = pool, .rng = {}};
-    if (&kernel == choice_.kernel.get()) {
-      run_kernel_often(kernel, call);
-    } else {
-      run_kernel(kernel, call);
-    }
+    run_kernel_of(choice_, kernel, call);
     return out;
   }
 

@@ -182,11 +182,7 @@ class OperatorTrial {
     }
     const KernelCall call{
         .inputs = inputs, .outputs = outputs, .attrs = attrs_, .pool = pool, .rng = {}};
-    if (&kernel == choice_.kernel.get()) {
-      run_kernel_often(kernel, call);
-    } else {
-      run_kernel(kernel, call);
-    }
+    run_kernel_of(choice_, kernel, call);
     for (size_t i = 0; i < results.size(); ++i) {
       out[i] = reordered(out[i], results_[i], results[i].layout, false);
     }

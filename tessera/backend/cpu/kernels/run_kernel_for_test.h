@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
+#include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/base/allocations_for_test.h"
 
@@ -56,6 +57,12 @@ inline void run_kernel_often(const PreparedKernel& kernel, const KernelCall& cal
     fewest = std::min(fewest, before.blocks());
   }
   EXPECT_EQ(fewest, 0) << "blocks of memory in every run";
+}
+
+// The kernel that was chosen, as an engine runs it; what it is compared with, once.
+inline void run_kernel_of(const KernelChoice& choice, const PreparedKernel& kernel,
+                          const KernelCall& call) {
+  &kernel == choice.kernel.get() ? run_kernel_often(kernel, call) : run_kernel(kernel, call);
 }
 
 }  // namespace tessera::cpu

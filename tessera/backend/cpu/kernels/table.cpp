@@ -126,17 +126,17 @@ std::unique_ptr<PreparedKernel> prepare_entry(const KernelEntry& entry, const Ke
   return entry.prepare(asked(entry, use));
 }
 
-Tails likely_tails(const KernelUse& use) {
+EpilogueKind likely_epilogue(const KernelUse& use) {
   for (const KernelEntry* entry : usable_entries(use)) {
     if (entry->follows) continue;
     const bool would_apply =
         entry->wants ? !entry_wants(*entry, use).empty() : entry_applies(*entry, use);
-    if (would_apply) return entry->tails;
+    if (would_apply) return entry->epilogue;
   }
-  return Tails::none;
+  return EpilogueKind::none;
 }
 
-KernelWish kernel_wish(const KernelUse& use) {
+RequestedLayouts requested_layouts(const KernelUse& use) {
   for (const KernelEntry* entry : usable_entries(use)) {
     if (entry->follows) return {{}, true};
     if (entry->wants) {

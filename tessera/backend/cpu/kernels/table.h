@@ -37,14 +37,14 @@ struct KernelUse {
 
 // Element-wise steps that a kernel does with its result while it lies in the cache: none, those
 // that read nothing else of the result's size, or any. In registers they cost nothing at all.
-enum class Tails : uint8_t { none, narrow, any, in_registers };
+enum class EpilogueKind : uint8_t { none, narrow, any, in_registers };
 
 struct KernelEntry {
   std::string_view op, name;
   // The functions of an entry are asked through entry_applies() and its like, which know what they
   // may rely on: its level is there, and nothing is empty.
   //
-  // Asked with the layouts that operands and results have in the end. One that neither wishes for
+  // Asked with the layouts that operands and results have in the end. One that neither asks for
   // layouts nor follows its neighbours is asked only where all are plain, unless it works element
   // by element.
   bool (*applies)(const KernelUse&);
@@ -52,11 +52,12 @@ struct KernelEntry {
   // Asked before layouts are chosen, with everything plain: a layout for each operand and then each
   // result with which the entry would apply; nothing where it would not. Null: plain ones.
   std::vector<Layout> (*wants)(const KernelUse&) = nullptr;
-  // Has no wish of its own, but applies in other layouts when its neighbours have them.
+  // Asks for nothing itself, but applies in other layouts when its neighbours have them.
   bool follows = false;
-  // What pays to be done with its result. With boxes of it, its kernels are TailedKernels; what is
+  // What pays to be done with its result. With boxes of it, its kernels are EpilogueKernels; what
+  // is
   // done in registers is its own matter.
-  Tails tails = Tails::none;
+  EpilogueKind epilogue = EpilogueKind::none;
   CpuLevel needs = CpuLevel::portable;
   // Of a library that asks the machine itself and uses all that it finds: only for targets that
   // may.
@@ -79,13 +80,13 @@ struct KernelChoice {
 };
 
 // What the entries of an operator say before layouts are chosen, for a use with everything plain.
-struct KernelWish {
-  std::vector<Layout> layouts;  // of the first entry that would apply, if it wishes for any
+struct RequestedLayouts {
+  std::vector<Layout> layouts;  // of the first entry that would apply, if it asks for any
   bool follows = false;         // otherwise: there are entries that follow their neighbours
 };
-KernelWish kernel_wish(const KernelUse& use);
-// Of the entry that would be taken for such a use, if nobody else wished for anything.
-Tails likely_tails(const KernelUse& use);
+RequestedLayouts requested_layouts(const KernelUse& use);
+// Of the entry that would be taken for such a use, if nobody else asked for anything.
+EpilogueKind likely_epilogue(const KernelUse& use);
 
 // The entries of an operator that this machine has, the one to be preferred first; whether a target
 // may use them or not.

@@ -224,7 +224,7 @@ class EpilogueFuser {
       outputs.push_back({graph_.type(result).dtype, dense(to)});
     }
     const KernelUse use{*one->row, one->attrs, inputs, outputs, target_};
-    return pays(likely_tails(use), use);
+    return pays(likely_epilogue(use), use);
   }
 
   void write(Rewriter& rewriter, const Node& map, const Epilogue& epilogue) const {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/native.h"
-#include "tessera/backend/cpu/kernels/tail.h"
 #include "tessera/base/geometry.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"

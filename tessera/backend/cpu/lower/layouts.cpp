@@ -13,7 +13,7 @@ namespace tessera::cpu {
 namespace {
 
 // What a call asks of the layouts of its operands and results.
-struct Wish {
+struct Request {
   enum class Kind {
     fixed,     // those in `layouts`, one for each operand and then each result; none: plain
     elements,  // element-wise: any, the same for all, and small operands are spread out
@@ -54,13 +54,13 @@ class LayoutChooser {
   explicit LayoutChooser(Draft& draft) : draft_(draft) {}
 
   void choose() {
-    for (const DraftCall& call : draft_.calls) wishes_.push_back(wish_of(call));
+    for (const DraftCall& call : draft_.calls) requests_.push_back(request_of(call));
     choose_state_layouts();
     std::vector<DraftCall> calls = std::exchange(draft_.calls, {});
     const size_t update_begin = draft_.update_begin;
     for (size_t i = 0; i < calls.size(); ++i) {
       if (i == update_begin) end_micro_batch();
-      place(calls[i], wishes_[i]);
+      place(calls[i], requests_[i]);
       draft_.calls.push_back(std::move(calls[i]));
     }
     if (update_begin == calls.size()) end_micro_batch();
@@ -104,24 +104,24 @@ class LayoutChooser {
     return {row(call), draft_.graph->node(call.node).attrs, use.inputs, use.outputs, draft_.target};
   }
 
-  Wish wish_of(const DraftCall& call) const {
+  Request request_of(const DraftCall& call) const {
     if (!call.node.valid()) return {};
     const Use use = use_of(call, call.inputs, {});
-    KernelWish wish = kernel_wish(kernel_use(call, use));
-    if (!wish.layouts.empty()) return {Wish::Kind::fixed, std::move(wish.layouts)};
-    if (row(call).kind == Kind::elementwise) return {Wish::Kind::elements};
-    if (row(call).kind == Kind::update) return {Wish::Kind::update};
-    if (wish.follows) return {Wish::Kind::follow};
+    RequestedLayouts asked = requested_layouts(kernel_use(call, use));
+    if (!asked.layouts.empty()) return {Request::Kind::fixed, std::move(asked.layouts)};
+    if (row(call).kind == Kind::elementwise) return {Request::Kind::elements};
+    if (row(call).kind == Kind::update) return {Request::Kind::update};
+    if (asked.follows) return {Request::Kind::follow};
     return {};
   }
 
-  // A state has one layout for good: that of the first kernel with a wish. Optimiser states lie as
-  // their parameter does.
+  // A state has one layout for good: that of the first kernel that asks for one. Optimiser states
+  // lie as their parameter does.
   void choose_state_layouts() {
     for (size_t i = 0; i < draft_.calls.size(); ++i) {
       const DraftCall& call = draft_.calls[i];
       for (size_t k = 0; k < call.inputs.size(); ++k) {
-        const Layout wanted = wishes_[i].input(k);
+        const Layout wanted = requests_[i].input(k);
         if (wanted.plain() || !call.inputs[k].block.valid()) continue;
         Block& block = draft_.block(call.inputs[k].block);
         const bool all = call.inputs[k].geometry == dense(block.type.shape);
@@ -129,7 +129,7 @@ class LayoutChooser {
       }
     }
     for (size_t i = 0; i < draft_.calls.size(); ++i) {
-      if (wishes_[i].kind != Wish::Kind::update) continue;
+      if (requests_[i].kind != Request::Kind::update) continue;
       const std::vector<Read>& inputs = draft_.calls[i].inputs;
       const Block& parameter = draft_.block(inputs[0].block);
       for (const Read& read : inputs) {
@@ -142,29 +142,29 @@ class LayoutChooser {
     }
   }
 
-  void place(DraftCall& call, const Wish& wish) {
-    switch (wish.kind) {
-      case Wish::Kind::fixed:
-        return place_fixed(call, wish);
-      case Wish::Kind::elements:
+  void place(DraftCall& call, const Request& request) {
+    switch (request.kind) {
+      case Request::Kind::fixed:
+        return place_fixed(call, request);
+      case Request::Kind::elements:
         return place_elements(call);
-      case Wish::Kind::update:
+      case Request::Kind::update:
         return place_update(call);
-      case Wish::Kind::follow:
+      case Request::Kind::follow:
         return place_follower(call);
     }
   }
 
-  void place_fixed(DraftCall& call, const Wish& wish) {
+  void place_fixed(DraftCall& call, const Request& request) {
     if (!call.node.valid() && whole_plain(call.inputs[0])) {
       call.inputs[0] = in_logical_order(call.inputs[0]);
       return;
     }
     for (size_t i = 0; i < call.inputs.size(); ++i) {
-      call.inputs[i] = dense_in(call.inputs[i], wish.input(i));
+      call.inputs[i] = dense_in(call.inputs[i], request.input(i));
     }
     for (size_t i = 0; i < call.outputs.size(); ++i) {
-      draft_.block(call.outputs[i]).layout = wish.output(call, i);
+      draft_.block(call.outputs[i]).layout = request.output(call, i);
     }
   }
 
@@ -361,7 +361,7 @@ class LayoutChooser {
   }
 
   Draft& draft_;
-  std::vector<Wish> wishes_;  // by call
+  std::vector<Request> requests_;  // by call
   std::map<std::pair<int32_t, std::string>, BlockId> conversions_;
 };
 

@@ -1,6 +1,6 @@
-// Chooses how every block lies in memory and adds the conversions that are left. Kernels with a
-// wish (convolutions, mostly) get it; what lies between them follows; the graph's edges are plain.
-// A state takes the layout that its readers wish for, and keeps it for good.
+// Chooses how every block lies in memory and adds the conversions that are left. Kernels that ask
+// for a layout (convolutions, mostly) get it; what lies between them follows; the graph's edges are
+// plain. A state takes the layout that its readers ask for, and keeps it for good.
 #pragma once
 
 #include "tessera/backend/cpu/lower/draft.h"

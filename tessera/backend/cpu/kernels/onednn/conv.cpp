@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/backend/cpu/kernels/epilogue_kernel.h"
 #include "tessera/backend/cpu/kernels/onednn/conv_primitive.h"
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
-#include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -66,7 +66,7 @@ struct ConvState : KernelState {
 };
 
 // From images and weights to images: the convolution itself, and the gradient by its input.
-class ImagesToImages : public StatefulKernel, public TailedKernel {
+class ImagesToImages : public StatefulKernel, public EpilogueKernel {
  public:
   struct Tensors {
     const KernelOperand &from, &weight, &to;
@@ -107,11 +107,11 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
 
   void run(KernelState& state, const KernelCall& call,
            std::span<std::byte> workspace) const override {
-    run_with_tail(state, call, workspace, Tail{});
+    run_with_epilogue(state, call, workspace, Epilogue{});
   }
 
-  void run_with_tail(KernelState& kernel_state, const KernelCall& call,
-                     std::span<std::byte> workspace, const Tail& tail) const override {
+  void run_with_epilogue(KernelState& kernel_state, const KernelCall& call,
+                         std::span<std::byte> workspace, const Epilogue& epilogue) const override {
     const auto& state = static_cast<const State&>(kernel_state);
     const auto weight_at = [&](int64_t part) { return call.inputs[1].data + part * weight_step_; };
     const auto weight_room = [&](int64_t part) {
@@ -148,7 +148,7 @@ class ImagesToImages : public StatefulKernel, public TailedKernel {
         run.primitive({from_data, weight, to_data}, scratch);
       }
       run.to(to, to_room);
-      if (tail) tail(box_of(piece));
+      if (epilogue) epilogue(box_of(piece));
     });
   }
 
@@ -486,13 +486,13 @@ std::vector<Layout> wants_weight_grad(const KernelUse& use) {
 constexpr KernelEntry entry(std::string_view op, std::string_view name,
                             bool (*applies)(const KernelUse&),
                             std::unique_ptr<PreparedKernel> (*prepare)(const KernelUse&),
-                            std::vector<Layout> (*wants)(const KernelUse&), Tails tails) {
+                            std::vector<Layout> (*wants)(const KernelUse&), EpilogueKind epilogue) {
   return {.op = op,
           .name = name,
           .applies = applies,
           .prepare = prepare,
           .wants = wants,
-          .tails = tails,
+          .epilogue = epilogue,
           .uses_whole_machine = true};
 }
 
@@ -501,12 +501,12 @@ constexpr KernelEntry entry(std::string_view op, std::string_view name,
 std::span<const KernelEntry> onednn_conv_entries() {
   // clang-format off
   static constexpr KernelEntry entries[] = {
-      entry("conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, Tails::any),
-      entry("conv", "onednn_conv", plain_forward, prepare_forward, nullptr, Tails::any),
-      entry("conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, Tails::any),
-      entry("conv_input_grad", "onednn_conv_input_grad", plain_input_grad, prepare_input_grad, nullptr, Tails::any),
-      entry("conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad, Tails::none),
-      entry("conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad, nullptr, Tails::none),
+      entry("conv", "onednn_channels", channels_forward, prepare_forward, wants_forward, EpilogueKind::any),
+      entry("conv", "onednn_conv", plain_forward, prepare_forward, nullptr, EpilogueKind::any),
+      entry("conv_input_grad", "onednn_channels_input_grad", channels_input_grad, prepare_input_grad, wants_input_grad, EpilogueKind::any),
+      entry("conv_input_grad", "onednn_conv_input_grad", plain_input_grad, prepare_input_grad, nullptr, EpilogueKind::any),
+      entry("conv_weight_grad", "onednn_channels_weight_grad", channels_weight_grad, prepare_weight_grad, wants_weight_grad, EpilogueKind::none),
+      entry("conv_weight_grad", "onednn_conv_weight_grad", plain_weight_grad, prepare_weight_grad, nullptr, EpilogueKind::none),
   };
   // clang-format on
   return entries;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/onednn/onednn.h"
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -54,9 +55,7 @@ bool applies(const KernelUse& use) {
   return true;
 }
 
-int64_t half(int64_t size, int64_t multiple) {
-  return ((size + 1) / 2 + multiple - 1) / multiple * multiple;
-}
+int64_t half(int64_t size, int64_t multiple) { return rounded_up((size + 1) / 2, multiple); }
 
 class OnednnMatmul : public PreparedKernel {
  public:
@@ -102,8 +101,8 @@ class OnednnMatmul : public PreparedKernel {
   }
 
  private:
-  int64_t column_tiles() const { return (columns_ + tile_columns_ - 1) / tile_columns_; }
-  int64_t tiles() const { return (rows_ + tile_rows_ - 1) / tile_rows_ * column_tiles(); }
+  int64_t column_tiles() const { return divided_up(columns_, tile_columns_); }
+  int64_t tiles() const { return divided_up(rows_, tile_rows_) * column_tiles(); }
 
   Matrix a_, b_;
   int64_t batch_, rows_, columns_, depth_;

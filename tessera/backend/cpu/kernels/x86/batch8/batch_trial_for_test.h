@@ -168,11 +168,7 @@ class BatchTrial {
     }
     const KernelCall call{
         .inputs = inputs, .outputs = outputs, .attrs = attrs_, .pool = pool, .rng = {}};
-    if (&kernel == choice_.kernel.get()) {
-      run_kernel_often(kernel, call);
-    } else {
-      run_kernel(kernel, call);
-    }
+    run_kernel_of(choice_, kernel, call);
     return out;
   }
 

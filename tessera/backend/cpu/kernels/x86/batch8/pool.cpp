@@ -5,6 +5,7 @@
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
+#include "tessera/base/divided_up.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -16,7 +17,7 @@ struct Windows {
 
   int64_t begin(int64_t place) const {
     const int64_t at = place * stride - padding;
-    return at >= 0 ? at : at + (-at + dilation - 1) / dilation * dilation;
+    return at >= 0 ? at : at + rounded_up(-at, dilation);
   }
   int64_t end(int64_t place) const {
     return std::min(place * stride - padding + (kernel - 1) * dilation + 1, field);

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/backend/cpu/kernels/epilogue_kernel.h"
 #include "tessera/backend/cpu/kernels/native.h"
-#include "tessera/backend/cpu/kernels/tailed_kernel.h"
 #include "tessera/backend/cpu/kernels/x86/fused/program.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/contraction_map.h"
@@ -52,11 +52,12 @@ bool body_fits(const KernelUse& use) {
 
 class MappedKernel : public StatefulKernel {
  public:
-  MappedKernel(std::unique_ptr<const PreparedKernel> contraction, bool takes_tail,
+  MappedKernel(std::unique_ptr<const PreparedKernel> contraction, bool takes_epilogue,
                std::unique_ptr<const FusedProgram> program, size_t own_operands)
       : contraction_(std::move(contraction)),
         stateful_(dynamic_cast<const StatefulKernel*>(contraction_.get())),
-        tailed_(takes_tail ? dynamic_cast<const TailedKernel*>(contraction_.get()) : nullptr),
+        with_epilogue_(takes_epilogue ? dynamic_cast<const EpilogueKernel*>(contraction_.get())
+                                      : nullptr),
         program_(std::move(program)),
         own_operands_(own_operands) {}
 
@@ -75,9 +76,9 @@ class MappedKernel : public StatefulKernel {
     KernelCall contraction = call;
     contraction.inputs = call.inputs.first(own_operands_);
     contraction.outputs = call.outputs.first(1);
-    if (tailed_) {
+    if (with_epilogue_) {
       const auto go_on = [&](const Box& box) { program_->run(box, operands, call.outputs); };
-      return tailed_->run_with_tail(state, contraction, workspace, Tail(go_on));
+      return with_epilogue_->run_with_epilogue(state, contraction, workspace, Epilogue(go_on));
     }
     if (stateful_) {
       stateful_->run(state, contraction, workspace);
@@ -90,8 +91,8 @@ class MappedKernel : public StatefulKernel {
 
  private:
   const std::unique_ptr<const PreparedKernel> contraction_;
-  const StatefulKernel* const stateful_;  // the same, where it has a state
-  const TailedKernel* const tailed_;      // the same, where it takes a tail
+  const StatefulKernel* const stateful_;       // the same, where it has a state
+  const EpilogueKernel* const with_epilogue_;  // the same, where it takes a epilogue
   const std::unique_ptr<const FusedProgram> program_;
   const size_t own_operands_;
 };
@@ -103,11 +104,11 @@ bool applies(const KernelUse& use) {
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
   const KernelEntry& entry = *use.made_of;
   std::unique_ptr<FusedProgram> program;
-  if (may_go_on(entry.tails, use)) program = program_for(use, Cut::boxes);
-  const bool takes_tail = program != nullptr;
+  if (may_go_on(entry.epilogue, use)) program = program_for(use, Cut::boxes);
+  const bool takes_epilogue = program != nullptr;
   if (!program) program = program_for(use, Cut::pieces);
   TESSERA_INVARIANT(program, "a fused body that applied has no code");
-  return std::make_unique<MappedKernel>(prepare_entry(entry, contraction_use(use)), takes_tail,
+  return std::make_unique<MappedKernel>(prepare_entry(entry, contraction_use(use)), takes_epilogue,
                                         std::move(program), operand_count(contraction_of(use)));
 }
 
@@ -137,7 +138,7 @@ std::vector<KernelEntry> native_map_entries(const OpDef& row,
                        .prepare = prepare,
                        .wants = made_of->wants ? wants : nullptr,
                        .follows = made_of->follows,
-                       .tails = made_of->tails,
+                       .epilogue = made_of->epilogue,
                        .needs = CpuLevel::avx2,
                        .uses_whole_machine = made_of->uses_whole_machine,
                        .made_of = made_of});

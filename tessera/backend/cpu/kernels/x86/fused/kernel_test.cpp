@@ -340,7 +340,7 @@ TEST(Fused, ManyValuesAtOnce) {
   expect_like_reference({body, operands}, 1e-6, 1e-3);
 }
 
-// Boxes that together are the whole, as a contraction hands them to its tail.
+// Boxes that together are the whole, as a contraction hands them to its epilogue.
 TEST(Fused, RunsOnBoxes) {
   if (!has_avx2()) GTEST_SKIP();
   const Shape shape = {4, 16, 6, 10}, channels = {16, 1, 1};

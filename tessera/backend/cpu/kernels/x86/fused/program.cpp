@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/base/divided_up.h"
+
 namespace tessera::cpu {
 namespace {
 
@@ -11,8 +13,6 @@ constexpr int64_t enough_pieces = 32;     // to keep threads busy without cuttin
 constexpr int64_t column_step = 1024;     // sums of so many columns stay in the first cache
 constexpr size_t most_steps = 64;
 constexpr int64_t farthest = int64_t{1} << 26;  // strides within a row fit into instructions
-
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Walks through outer dimensions [first, last) row by row and keeps all streams' offsets.
 class Odometer {
@@ -183,7 +183,7 @@ void FusedProgram::cut() {
       if (row_cuts > 1) row_step_ = aligned(divided_up(space_.row, row_cuts));
     }
   } else {
-    sum_unit_ = divided_up(space_.row, 8) * 8;
+    sum_unit_ = rounded_up(space_.row, 8);
     row_step_ = std::min(space_.row, column_step);
     const int64_t pieces = kept_rows_ * divided_up(space_.row, row_step_);
     if (pieces < enough_pieces) {
@@ -239,7 +239,7 @@ void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> opera
   for (int64_t k = kept_begin; k < kept_end; ++k, kept.next()) {
     for (size_t i = 0; i < sum_count(); ++i) {
       row.sums[i] = sum_at(sums, part, i, k) + (folds_rows() ? 0 : row_begin);
-      std::fill_n(row.sums[i], folds_rows() ? sum_unit_ : divided_up(elements, 8) * 8, 0.0);
+      std::fill_n(row.sums[i], folds_rows() ? sum_unit_ : rounded_up(elements, 8), 0.0);
     }
     Odometer folded(space_, space_.kept, space_.outer.size(), folded_begin);
     for (int64_t f = folded_begin; f < folded_end; ++f, folded.next()) {

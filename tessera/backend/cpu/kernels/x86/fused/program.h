@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/x86/fused/code.h"
 #include "tessera/backend/cpu/kernels/x86/fused/space.h"
 #include "tessera/backend/cpu/kernels/x86/fused/stages.h"
@@ -34,7 +34,7 @@ class FusedProgram {
   // Operands and results in the order of the use; `sums` is the workspace.
   void run(int64_t piece, std::span<const TensorView> operands, std::span<const TensorView> results,
            double* sums) const;
-  // A part of the space, counted in physical dimensions: what a Tail does with a contraction's
+  // A part of the space, counted in physical dimensions: what a Epilogue does with a contraction's
   // result. Where the last dimension is a group of eight, the box has all of it.
   void run(const Box& box, std::span<const TensorView> operands,
            std::span<const TensorView> results) const;

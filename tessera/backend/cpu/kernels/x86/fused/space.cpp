@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 
 namespace tessera::cpu {

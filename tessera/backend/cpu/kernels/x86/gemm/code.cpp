@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/base/divided_up.h"
+
 namespace tessera::cpu {
 namespace {
 
@@ -30,9 +32,7 @@ int displacement(int64_t elements) {
 
 Ymm vector(int64_t index) { return Ymm(static_cast<int>(index)); }
 
-int64_t vectors_of(const PanelTile& tile) {
-  return (tile.columns + lanes_per_vector - 1) / lanes_per_vector;
-}
+int64_t vectors_of(const PanelTile& tile) { return divided_up(tile.columns, lanes_per_vector); }
 
 // Of a tile's vector that may be the last and not whole.
 int64_t lanes_of(int64_t columns, int64_t index) {

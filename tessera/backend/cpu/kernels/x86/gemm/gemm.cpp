@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -31,13 +32,10 @@ constexpr int64_t short_depth = 64, rows_of_short_depth = 12;
 constexpr int64_t rows_to_pack_for = 33;
 // Dots need no packing, but sum up lanes in the end: for few rows, or too few columns for vectors.
 constexpr int64_t most_dot_rows = 48, few_columns = 16, few_sums = 64 * 128, least_dot_depth = 32;
-constexpr int64_t tail_floats = 4096;
+constexpr int64_t epilogue_floats = 4096;
 constexpr int64_t floats_per_packing = 64 << 10;
 
-int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-int64_t share(int64_t value, int64_t parts) { return (value + parts - 1) / parts; }
-
-int64_t aligned_floats(int64_t floats) { return up(floats, 16); }
+int64_t aligned_floats(int64_t floats) { return rounded_up(floats, 16); }
 
 }  // namespace
 
@@ -81,7 +79,7 @@ void Gemm::choose_way() {
     pack_a_ = shape_.a_depth != 1;
     tile_rows_ = rows < 4 ? rows : rows % 4 != 0 && rows % 3 == 0 ? 3 : 4;
     tile_columns_ = tile_accumulators / tile_rows_;
-    depth_block_ = up(share(depth_, share(depth_, most_dot_depth)), 8);
+    depth_block_ = rounded_up(divided_up(depth_, divided_up(depth_, most_dot_depth)), 8);
     row_block_ = rows;
     return;
   }
@@ -91,7 +89,7 @@ void Gemm::choose_way() {
     if (rows <= 4 || rows % 4 == 0) tile_rows_ = std::min<int64_t>(rows, 4);
     if (tile_rows_ <= 4) tile_columns_ = tile_accumulators / tile_rows_ * 8;
   }
-  depth_block_ = up(share(depth_, share(depth_, most_depth)), 4);
+  depth_block_ = rounded_up(divided_up(depth_, divided_up(depth_, most_depth)), 4);
   row_block_ = depth_ <= short_depth ? rows_of_short_depth
                                      : std::max<int64_t>(24, block_floats / depth_block_ / 6 * 6);
 }
@@ -106,15 +104,15 @@ void Gemm::cut_into_pieces() {
       most_pieces,
       std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, work / multiply_adds_per_piece))));
   batch_pieces_ = std::min(batch_, wanted);
-  batch_step_ = share(batch_, batch_pieces_);
-  batch_pieces_ = share(batch_, batch_step_);
+  batch_step_ = divided_up(batch_, batch_pieces_);
+  batch_pieces_ = divided_up(batch_, batch_step_);
   share_a_ = pack_a_ && !dots_ && batch_ == 1;
   share_b_ = pack_b_ && batch_ == 1;
   row_step_ = rows;
   column_step_ = columns;
   while (pieces() < wanted) {
-    const int64_t half_columns = up(share(column_step_, 2), tile_columns_);
-    const int64_t half_rows = up(share(row_step_, 2), tile_rows_);
+    const int64_t half_columns = rounded_up(divided_up(column_step_, 2), tile_columns_);
+    const int64_t half_rows = rounded_up(divided_up(row_step_, 2), tile_rows_);
     const bool can_columns = half_columns < column_step_ && column_step_ >= 32;
     const bool can_rows = half_rows < row_step_ && row_step_ >= 2 * tile_rows_;
     if (!can_columns && !can_rows) break;
@@ -122,26 +120,26 @@ void Gemm::cut_into_pieces() {
     const bool rows_first = share_b_ && half_rows >= least_rows;
     const bool cut_columns = can_columns && !(can_rows && rows_first);
     (cut_columns ? column_step_ : row_step_) = cut_columns ? half_columns : half_rows;
-    row_pieces_ = share(rows, row_step_);
-    column_pieces_ = share(columns, column_step_);
+    row_pieces_ = divided_up(rows, row_step_);
+    column_pieces_ = divided_up(columns, column_step_);
   }
   // Blocks of equal size, as large as is good.
-  row_block_ = up(share(row_step_, share(row_step_, row_block_)), tile_rows_);
+  row_block_ = rounded_up(divided_up(row_step_, divided_up(row_step_, row_block_)), tile_rows_);
 
   shared_b_floats_ = share_b_ ? aligned_floats(packed_b_floats()) : 0;
   shared_floats_ = shared_b_floats_ + (share_a_ ? aligned_floats(rows * depth_) : 0);
   room_b_floats_ = pack_b_ && !share_b_ ? aligned_floats(packed_b_floats()) : 0;
-  const int64_t a_floats = dots_ ? row_step_ * up(depth_, 8) : row_block_ * depth_block_;
+  const int64_t a_floats = dots_ ? row_step_ * rounded_up(depth_, 8) : row_block_ * depth_block_;
   room_floats_ = room_b_floats_ + (pack_a_ && !share_a_ ? aligned_floats(a_floats) : 0);
   floats_ = shared_floats_ + pieces() * room_floats_;
 }
 
 int64_t Gemm::packed_b_floats() const {
-  return depth_ * up(share_b_ ? shape_.columns : column_step_, tile_columns_);
+  return depth_ * rounded_up(share_b_ ? shape_.columns : column_step_, tile_columns_);
 }
 
 Gemm::Heights Gemm::heights(int64_t rows) const {
-  const int64_t tiles = share(rows, tile_rows_);
+  const int64_t tiles = divided_up(rows, tile_rows_);
   const int64_t low = rows / tiles, extra = rows % tiles;
   if (extra == 0) return {low, tiles, 0};
   return {low + 1, extra, tiles - extra};
@@ -194,13 +192,14 @@ void Gemm::generate() {
         const size_t is_rest = columns < tile_columns_ ? 1 : 0;
         TileFunction* where = &functions_[static_cast<size_t>(height)][is_rest][kind];
         if (dots_) {
-          made.push_back({where, code_->dot({.rows = height,
-                                             .columns = columns,
-                                             .depth = depth,
-                                             .a_row = pack_a_ ? up(depth_, 8) : shape_.a_row,
-                                             .b_column = shape_.b_column,
-                                             .out_row = shape_.columns,
-                                             .ends = tile_ends})});
+          made.push_back(
+              {where, code_->dot({.rows = height,
+                                  .columns = columns,
+                                  .depth = depth,
+                                  .a_row = pack_a_ ? rounded_up(depth_, 8) : shape_.a_row,
+                                  .b_column = shape_.b_column,
+                                  .out_row = shape_.columns,
+                                  .ends = tile_ends})});
           continue;
         }
         PanelTile tile{.rows = height,
@@ -229,9 +228,9 @@ void Gemm::generate() {
 // ---- Running
 
 void Gemm::run(const float* a, const float* b, const float* bias, float* out, ThreadPool& pool,
-               std::span<std::byte> workspace, const Tail& tail) const {
+               std::span<std::byte> workspace, const Epilogue& epilogue) const {
   if (turned_) std::swap(a, b);
-  const Memory memory{a, b, bias, out, reinterpret_cast<float*>(workspace.data()), tail};
+  const Memory memory{a, b, bias, out, reinterpret_cast<float*>(workspace.data()), epilogue};
   if (share_a_ || share_b_) pack_shared(memory, pool);
   if (pieces() == 1) return run_piece(memory, 0);
   pool.run(pieces(), [&](int64_t piece) { run_piece(memory, piece); });
@@ -241,13 +240,13 @@ void Gemm::pack_shared(const Memory& memory, ThreadPool& pool) const {
   const int64_t columns = shape_.columns;
   const int64_t step =
       std::max(tile_columns_, floats_per_packing / depth_ / tile_columns_ * tile_columns_);
-  const int64_t of_b = share_b_ ? share(columns, step) : 0;
-  const int64_t blocks = share(row_step_, row_block_);
+  const int64_t of_b = share_b_ ? divided_up(columns, step) : 0;
+  const int64_t blocks = divided_up(row_step_, row_block_);
   const int64_t of_a = share_a_ ? row_pieces_ * blocks : 0;
   const auto pack = [&](int64_t piece) {
     if (piece < of_b) {
       const Span some{piece * step, std::min(columns, (piece + 1) * step)};
-      return pack_b(memory.b, some, memory.workspace, up(columns, tile_columns_));
+      return pack_b(memory.b, some, memory.workspace, rounded_up(columns, tile_columns_));
     }
     const int64_t row_piece = (piece - of_b) / blocks * row_step_;
     const int64_t begin = row_piece + (piece - of_b) % blocks * row_block_;
@@ -311,33 +310,34 @@ void Gemm::run_piece(const Memory& memory, int64_t piece) const {
       rest /= one.size;
     }
     if (dots_) {
-      run_dots(part, memory.tail);
+      run_dots(part, memory.epilogue);
       continue;
     }
     if (share_b_) {
       part.b = memory.workspace;
     } else if (pack_b_) {
       pack_b(part.b + column * shape_.b_column, {0, part.columns.count()}, part.room,
-             up(column_step_, tile_columns_));
+             rounded_up(column_step_, tile_columns_));
       part.b = part.room;
     }
-    run_panels(part, memory.tail);
+    run_panels(part, memory.epilogue);
   }
 }
 
-int64_t Gemm::tail_columns(int64_t rows) const {
-  return std::max(tile_columns_, tail_floats / rows / tile_columns_ * tile_columns_);
+int64_t Gemm::epilogue_columns(int64_t rows) const {
+  return std::max(tile_columns_, epilogue_floats / rows / tile_columns_ * tile_columns_);
 }
 
-void Gemm::run_panels(const Part& part, const Tail& tail) const {
-  const int64_t packed_columns = up(share_b_ ? shape_.columns : column_step_, tile_columns_);
+void Gemm::run_panels(const Part& part, const Epilogue& epilogue) const {
+  const int64_t packed_columns =
+      rounded_up(share_b_ ? shape_.columns : column_step_, tile_columns_);
   const int64_t packed_begin = share_b_ ? 0 : part.columns.begin;
   float* packed_a = part.room + room_b_floats_;
   for (int64_t row = part.rows.begin; row < part.rows.end; row += row_block_) {
     const Span rows{row, std::min(part.rows.end, row + row_block_)};
     const Heights tiles = heights(rows.count());
     const int64_t low_row = tiles.tall * tiles.tall_count;
-    const int64_t group = tail ? tail_columns(rows.count()) : part.columns.count();
+    const int64_t group = epilogue ? epilogue_columns(rows.count()) : part.columns.count();
     for (int64_t block = 0; block < depth_blocks(); ++block) {
       const Span depth = depth_range(block);
       const DepthKind kind = depth_kind(block);
@@ -362,18 +362,19 @@ void Gemm::run_panels(const Part& part, const Tail& tail) const {
           functions_[height - 1][is_rest][kind](a + low_a, b, out + low_row * shape_.columns,
                                                 part.bias + j, tiles.low_count);
         }
-        if (tail && (kind == last || kind == only)) call_tail(tail, part.batch, rows, {begin, end});
+        if (epilogue && (kind == last || kind == only))
+          call_epilogue(epilogue, part.batch, rows, {begin, end});
       }
     }
   }
 }
 
 // A few columns of the right matrix at a time serve all rows while they lie in the cache.
-void Gemm::run_dots(const Part& part, const Tail& tail) const {
+void Gemm::run_dots(const Part& part, const Epilogue& epilogue) const {
   const float* a_begin = part.a + part.rows.begin * shape_.a_row;
   int64_t a_row = shape_.a_row;
   if (pack_a_) {
-    a_row = up(depth_, 8);
+    a_row = rounded_up(depth_, 8);
     float* packed = part.room + room_b_floats_;
     if (shape_.a_row == 1) {
       transpose_block(a_begin, shape_.a_depth, depth_, part.rows.count(), packed, a_row);
@@ -410,13 +411,13 @@ void Gemm::run_dots(const Part& part, const Tail& tail) const {
       }
     }
   }
-  if (!tail) return;
-  const int64_t group = tail_columns(part.rows.count());
+  if (!epilogue) return;
+  const int64_t group = epilogue_columns(part.rows.count());
   for (int64_t j = part.columns.begin; j < part.columns.end; j += group)
-    call_tail(tail, part.batch, part.rows, {j, std::min(part.columns.end, j + group)});
+    call_epilogue(epilogue, part.batch, part.rows, {j, std::min(part.columns.end, j + group)});
 }
 
-void Gemm::call_tail(const Tail& tail, int64_t batch, Span rows, Span columns) const {
+void Gemm::call_epilogue(const Epilogue& epilogue, int64_t batch, Span rows, Span columns) const {
   Box box;
   const size_t rank = batch_sizes_.size();
   for (size_t i = rank; i-- > 0;) {
@@ -429,7 +430,7 @@ void Gemm::call_tail(const Tail& tail, int64_t batch, Span rows, Span columns) c
   box.end[rank] = rows.end;
   box.begin[rank + 1] = columns.begin;
   box.end[rank + 1] = columns.end;
-  tail(box);
+  epilogue(box);
 }
 
 }  // namespace tessera::cpu

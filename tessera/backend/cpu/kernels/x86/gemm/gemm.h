@@ -9,8 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/x86/gemm/code.h"
+#include "tessera/base/divided_up.h"
 #include "tessera/base/thread_pool.h"
 
 namespace tessera::cpu {
@@ -38,16 +39,16 @@ class Gemm {
 
   int64_t workspace_bytes() const { return floats_ * static_cast<int64_t>(sizeof(float)); }
 
-  // `tail` gets boxes of the result's own dimensions [batch..., row, column], a few KB each.
+  // `epilogue` gets boxes of the result's own dimensions [batch..., row, column], a few KB each.
   void run(const float* a, const float* b, const float* bias, float* out, ThreadPool& pool,
-           std::span<std::byte> workspace, const Tail& tail = {}) const;
+           std::span<std::byte> workspace, const Epilogue& epilogue = {}) const;
 
  private:
   // One call's pointers.
   struct Memory {
     const float *a, *b, *bias;
     float *out, *workspace;
-    const Tail& tail;
+    const Epilogue& epilogue;
   };
   struct Span {
     int64_t begin, end;
@@ -75,19 +76,19 @@ class Gemm {
   int64_t pieces() const { return batch_pieces_ * row_pieces_ * column_pieces_; }
   int64_t packed_b_floats() const;
   Heights heights(int64_t rows) const;
-  int64_t depth_blocks() const { return (depth_ + depth_block_ - 1) / depth_block_; }
+  int64_t depth_blocks() const { return divided_up(depth_, depth_block_); }
   Span depth_range(int64_t block) const;
   DepthKind depth_kind(int64_t block) const;
-  int64_t tail_columns(int64_t rows) const;
+  int64_t epilogue_columns(int64_t rows) const;
 
   void pack_shared(const Memory& memory, ThreadPool& pool) const;
   void pack_a(const float* a, Span rows, Span depth, float* to) const;
   float* shared_a(float* workspace, Span rows, int64_t depth_block) const;
   void pack_b(const float* b, Span columns, float* to, int64_t all_columns) const;
   void run_piece(const Memory& memory, int64_t piece) const;
-  void run_panels(const Part& part, const Tail& tail) const;
-  void run_dots(const Part& part, const Tail& tail) const;
-  void call_tail(const Tail& tail, int64_t batch, Span rows, Span columns) const;
+  void run_panels(const Part& part, const Epilogue& epilogue) const;
+  void run_dots(const Part& part, const Epilogue& epilogue) const;
+  void call_epilogue(const Epilogue& epilogue, int64_t batch, Span rows, Span columns) const;
 
   GemmShape shape_;  // as we compute it: a column is made a row, batches perhaps rows
   bool turned_ = false;

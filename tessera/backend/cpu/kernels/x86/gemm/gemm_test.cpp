@@ -89,14 +89,15 @@ class GemmTest : public ::testing::Test {
     return all;
   }
 
-  std::vector<float> result(const GemmShape& shape, int threads = 1, const Tail& tail = {}) {
+  std::vector<float> result(const GemmShape& shape, int threads = 1,
+                            const Epilogue& epilogue = {}) {
     const Gemm gemm(shape);
     const int64_t count = batch_of(shape) * shape.rows * shape.columns;
     out_ = out_memory_.last(count);
     std::fill(out_, out_ + count, NAN);
     workspace_.assign(static_cast<size_t>(gemm.workspace_bytes()), std::byte{0xff});
     ThreadPool pool(threads, level_for_test());
-    gemm.run(a_, b_, shape.bias ? bias_ : nullptr, out_, pool, workspace_, tail);
+    gemm.run(a_, b_, shape.bias ? bias_ : nullptr, out_, pool, workspace_, epilogue);
     return {out_, out_ + count};
   }
 
@@ -231,7 +232,7 @@ TEST_F(GemmTest, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST_F(GemmTest, TailSeesEveryFinishedElementOnce) {
+TEST_F(GemmTest, EpilogueSeesEveryFinishedElementOnce) {
   auto shapes = layer_shapes();
   GemmShape batched = shape_of(60, 64, 128, plain);
   batched.batch = {{3, 60 * 128, 64 * 128}, {2, 0, 0}};
@@ -252,7 +253,7 @@ TEST_F(GemmTest, TailSeesEveryFinishedElementOnce) {
           for (int64_t j = box.begin[rank + 1]; j < box.end[rank + 1]; ++j)
             out[i * shape.columns + j] *= 2;
       };
-      const auto got = result(shape, threads, Tail(doubled));
+      const auto got = result(shape, threads, Epilogue(doubled));
       size_t wrong = 0;
       for (size_t i = 0; i < got.size(); ++i) wrong += got[i] != 2 * wanted[i];
       EXPECT_EQ(wrong, 0U) << text(shape);

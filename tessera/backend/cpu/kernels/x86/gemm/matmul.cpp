@@ -120,7 +120,7 @@ std::span<const KernelEntry> packed_matmul_entries() {
        .name = "packed_linear",
        .applies = packed_linear_applies,
        .prepare = prepare_packed_linear,
-       .tails = Tails::in_registers},
+       .epilogue = EpilogueKind::in_registers},
   };
   return entries;
 }

@@ -5,6 +5,7 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/update.h"
+#include "tessera/base/divided_up.h"
 #include "tessera/ops/optimizer_parts.h"
 
 namespace tessera::cpu {
@@ -24,9 +25,9 @@ class OuterUpdate : public PreparedKernel {
         factor_stride_(use.inputs[grad].geometry.strides[0]),
         row_stride_(columns_ == 1 ? 1 : use.inputs.back().geometry.strides[1]) {
     // A power of two: two threads, or four, have equal shares.
-    const int64_t wanted = (rows_ * columns_ + elements_per_piece - 1) / elements_per_piece;
+    const int64_t wanted = divided_up(rows_ * columns_, elements_per_piece);
     const auto pieces = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
-    rows_per_piece_ = (rows_ + pieces - 1) / pieces;
+    rows_per_piece_ = divided_up(rows_, pieces);
   }
 
   int64_t workspace_bytes() const override {

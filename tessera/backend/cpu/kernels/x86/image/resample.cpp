@@ -9,6 +9,7 @@
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/image/image_planes.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -148,7 +149,7 @@ class Resample : public PreparedKernel {
     const int64_t work = to_.row() + from_.row() * rows_.most;
     const int64_t all = to_.count * to_.height;
     grain_ = std::max<int64_t>(1, piece_elements / work);
-    pieces_ = (all + grain_ - 1) / grain_;
+    pieces_ = divided_up(all, grain_);
   }
 
   // A mixed row for each piece.

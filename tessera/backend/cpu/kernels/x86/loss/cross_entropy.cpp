@@ -9,6 +9,7 @@
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/loss/labelled_classes.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -27,9 +28,9 @@ class Pieces {
  public:
   explicit Pieces(const Problem& p) : rows_(p.places == 1), targets_(p.targets()) {
     const int64_t fit = std::max<int64_t>(1, piece_elements / p.classes);
-    grain_ = rows_ ? fit : (fit + lanes - 1) / lanes * lanes;
+    grain_ = rows_ ? fit : rounded_up(fit, lanes);
     places_ = rows_ ? targets_ : p.places;
-    per_image_ = (places_ + grain_ - 1) / grain_;
+    per_image_ = divided_up(places_, grain_);
   }
 
   int64_t count() const { return targets_ / places_ * per_image_; }

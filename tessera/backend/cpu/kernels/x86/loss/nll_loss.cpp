@@ -5,6 +5,7 @@
 #include "tessera/backend/cpu/kernels/after_copies.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/loss/labelled_classes.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -33,7 +34,7 @@ class NllLoss : public PreparedKernel {
   }
 
  private:
-  int64_t pieces() const { return (p_.targets() + piece_targets - 1) / piece_targets; }
+  int64_t pieces() const { return divided_up(p_.targets(), piece_targets); }
 
   Losses fold(const KernelCall& call, int64_t begin, int64_t end) const {
     const int32_t* labels = call.inputs[1].as<int32_t>();
@@ -101,7 +102,7 @@ class NllLossGrad : public PreparedKernel {
 
  private:
   // Pieces lie within an image where it has many places; otherwise they are rows.
-  int64_t pieces_per_image() const { return (p_.places + piece_targets - 1) / piece_targets; }
+  int64_t pieces_per_image() const { return divided_up(p_.places, piece_targets); }
 
   static float* out(const KernelCall& call) { return call.outputs[0].as<float>(); }
 

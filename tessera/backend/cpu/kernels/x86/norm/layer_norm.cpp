@@ -7,6 +7,7 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/row_sums.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -105,9 +106,9 @@ class LayerNormGrad : public PreparedKernel {
  public:
   LayerNormGrad(Rows rows, bool weight_wanted, bool bias_wanted)
       : rows_(rows), weight_wanted_(weight_wanted), bias_wanted_(bias_wanted) {
-    grain_ = std::max(
-        {int64_t{1}, piece_elements / rows_.size, (rows_.count + most_pieces - 1) / most_pieces});
-    pieces_ = (rows_.count + grain_ - 1) / grain_;
+    grain_ =
+        std::max({int64_t{1}, piece_elements / rows_.size, divided_up(rows_.count, most_pieces)});
+    pieces_ = divided_up(rows_.count, grain_);
   }
 
   int64_t workspace_bytes() const override {

@@ -8,6 +8,7 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -36,7 +37,7 @@ struct Channels {
   }
   int64_t tiles() const {
     const int64_t tall = segments_per_tile();
-    return tiles_per_segment() * ((segments + tall - 1) / tall);
+    return tiles_per_segment() * divided_up(segments, tall);
   }
 };
 
@@ -187,8 +188,8 @@ class MomentsKernel : public PreparedKernel {
     const int64_t elements = c_.segments * c_.length * (c_.wide ? lanes : 1);
     const int64_t tiles = c_.tiles();
     splits_ = std::clamp<int64_t>(elements / (2 * piece_elements), 1, std::min<int64_t>(tiles, 64));
-    tiles_per_split_ = (tiles + splits_ - 1) / splits_;
-    splits_ = (tiles + tiles_per_split_ - 1) / tiles_per_split_;
+    tiles_per_split_ = divided_up(tiles, splits_);
+    splits_ = divided_up(tiles, tiles_per_split_);
     grain_ = std::max<int64_t>(1, piece_elements * splits_ / std::max<int64_t>(1, elements));
   }
 
@@ -261,7 +262,7 @@ Channels channels_of(const KernelOperand& x) {
     c.count = c.groups * lanes;
   } else if (c.length == 1) {  // a matrix: its columns, eight at a time
     c.wide = true;
-    c.groups = (c.count + lanes - 1) / lanes;
+    c.groups = divided_up(c.count, lanes);
     c.group_stride = lanes;
     c.step = c.count;
     std::swap(c.length, c.segments);

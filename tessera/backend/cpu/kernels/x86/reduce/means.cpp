@@ -7,6 +7,7 @@
 #include "tessera/backend/cpu/kernels/dimension_cut.h"
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/row_sums.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -48,7 +49,7 @@ class MeansKernel : public PreparedKernel {
     const float* x = call.inputs[0].as<float>();
     float* out = call.outputs[0].as<float>();
     const int64_t columns = std::min(block_columns, cut_.inner);
-    const int64_t blocks = (cut_.inner + columns - 1) / columns;
+    const int64_t blocks = divided_up(cut_.inner, columns);
     const int64_t grain = std::max<int64_t>(1, piece_elements / (cut_.size * columns));
     call.pool.run_ranges(cut_.outer * blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

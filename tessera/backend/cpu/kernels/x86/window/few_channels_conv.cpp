@@ -9,6 +9,7 @@
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
 #include "tessera/backend/cpu/kernels/x86/window/grad_code.h"
 #include "tessera/backend/cpu/kernels/x86/window/sums_kernel.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -244,13 +245,13 @@ class WindowGradKernel : public PreparedKernel {
       const int64_t bytes = conv_.out * conv_.output_plane() * int64_t{sizeof(float)};
       bands_ = std::clamp<int64_t>(bytes / cached_bytes, 1, conv_.output[0]);
       parts_ = std::min(most_parts, conv_.images * bands_);
-      slices_ = std::min(tiles(), (wanted_pieces + parts_ - 1) / parts_);
+      slices_ = std::min(tiles(), divided_up(wanted_pieces, parts_));
       return;
     }
     const int64_t per_part =
         std::max<int64_t>({1, std::min<int64_t>(4, conv_.images * tiles() / wanted_pieces),
-                           (conv_.images + most_parts - 1) / most_parts});
-    parts_ = (conv_.images + per_part - 1) / per_part;
+                           divided_up(conv_.images, most_parts)});
+    parts_ = divided_up(conv_.images, per_part);
     slices_ = tiles();
   }
 
@@ -259,7 +260,7 @@ class WindowGradKernel : public PreparedKernel {
   int64_t elements() const { return conv_.kernel[0] * conv_.kernel[1]; }
   int64_t weights() const { return conv_.out * conv_.in * elements(); }
   int64_t sums_per_tile() const { return blocks_.channels.front() * elements() * lanes; }
-  int64_t sums_per_piece() const { return (tiles() + slices_ - 1) / slices_ * sums_per_tile(); }
+  int64_t sums_per_piece() const { return divided_up(tiles(), slices_) * sums_per_tile(); }
 
   size_t block_of(int64_t tile) const { return static_cast<size_t>(tile / conv_.in); }
 

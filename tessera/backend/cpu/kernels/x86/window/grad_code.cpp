@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tessera/backend/cpu/kernels/cut_evenly.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -22,7 +23,7 @@ bool fits_registers(int64_t channels, int64_t elements) {
 int64_t sets_of(int64_t channels, int64_t elements) {
   const int64_t sums = channels * elements;
   const int64_t others = std::min(channels, elements) + 1;
-  return std::clamp<int64_t>((registers - others) / sums, 1, (2 * latency + sums - 1) / sums);
+  return std::clamp<int64_t>((registers - others) / sums, 1, divided_up(2 * latency, sums));
 }
 
 // Cycles of one pixel, by the units that are busiest.
@@ -56,44 +57,6 @@ WindowGradBlocks window_grad_blocks(int64_t output_channels, int64_t kernel_widt
   }
   return best;
 }
-
-// Neighbouring vectors of the gradient that are taken in one go, as in WindowSumsCode.
-struct WindowGradCode::Tile {
-  int64_t vectors = 0, first_pixel = 0, first_source = 0;
-  std::vector<WindowMeeting> met;  // [vector][element], relative to first_source
-  std::vector<int64_t> pixels;     // [vector] the first of each, relative to first_pixel
-  std::vector<uint32_t> fresh;     // [vector]
-  int64_t repeats = 1, pixel_step = 0, source_step = 0;
-
-  Tile(const WindowGrad& grad, int64_t begin, int64_t vector_count, int64_t first, int64_t count)
-      : vectors(vector_count),
-        first_pixel(grad.lanes.first(begin, grad.x.result)),
-        pixel_step(vector_count * grad.lanes.pixels()) {
-    first_source = std::numeric_limits<int64_t>::max();
-    for (int64_t v = 0; v < vectors; ++v) {
-      pixels.push_back(grad.lanes.first(begin + v, grad.x.result) - first_pixel);
-      fresh.push_back(grad.lanes.fresh(begin + v, grad.x.result));
-      for (int64_t k = 0; k < count; ++k) {
-        met.push_back(meeting_of(grad.x, grad.lanes, begin + v, first + k));
-        if (met.back().lanes != 0) first_source = std::min(first_source, met.back().source);
-      }
-    }
-    if (first_source == std::numeric_limits<int64_t>::max()) first_source = 0;
-    for (WindowMeeting& meeting : met) {
-      if (meeting.lanes != 0) meeting.source -= first_source;
-    }
-  }
-
-  bool takes(const Tile& next) {
-    if (next.met != met || next.pixels != pixels || next.fresh != fresh) return false;
-    if (next.first_pixel != first_pixel + repeats * pixel_step) return false;
-    const int64_t step = next.first_source - first_source;
-    if (repeats > 1 && step != repeats * source_step) return false;
-    if (repeats == 1) source_step = step;
-    ++repeats;
-    return true;
-  }
-};
 
 Xbyak::Ymm WindowGradCode::sum_of(int64_t set, int64_t channel, int64_t element) const {
   return Xbyak::Ymm(static_cast<int>((set * channels_ + channel) * count_ + element));
@@ -158,11 +121,11 @@ void WindowGradCode::emit_row() {
   int64_t begin = 0, end = vectors;
   while (begin < end && !complete(begin)) ++begin;
   while (end > begin && !complete(end - 1)) --end;
-  std::vector<Tile> tiles;
+  std::vector<WindowTile> tiles;
   const auto append = [&](int64_t from, int64_t to) {
     if (from == to) return;
     for (const int64_t size : cut_evenly(to - from, unroll)) {
-      const Tile tile(grad_, from, size, first_, count_);
+      const WindowTile tile(grad_.x, lanes_, from, size, first_, count_);
       if (tiles.empty() || !tiles.back().takes(tile)) tiles.push_back(tile);
       from += size;
     }
@@ -170,10 +133,10 @@ void WindowGradCode::emit_row() {
   append(0, begin);
   append(begin, end);
   append(end, vectors);
-  for (const Tile& tile : tiles) emit_tile(tile);
+  for (const WindowTile& tile : tiles) emit_tile(tile);
 }
 
-void WindowGradCode::emit_tile(const Tile& tile) {
+void WindowGradCode::emit_tile(const WindowTile& tile) {
   using namespace Xbyak::util;
   const Xbyak::Ymm passing(registers - 1);
   const auto held = [&](size_t i) {
@@ -187,10 +150,9 @@ void WindowGradCode::emit_tile(const Tile& tile) {
   L(repeat);
   for (int64_t v = 0; v < tile.vectors; ++v) {
     const int64_t set = v % sets_;
-    const WindowMeeting* met = tile.met.data() + v * count_;
     std::vector<int64_t> elements;
     for (int64_t k = 0; k < count_; ++k) {
-      if (met[k].lanes != 0) elements.push_back(k);
+      if (tile.met(v, k).lanes != 0) elements.push_back(k);
     }
     if (elements.empty()) continue;
     const auto load_grad = [&](const Xbyak::Ymm& to, int64_t c) {
@@ -199,7 +161,8 @@ void WindowGradCode::emit_tile(const Tile& tile) {
       load(to, ptr[r8 + static_cast<int>(at)], tile.fresh[i]);
     };
     const auto load_source = [&](const Xbyak::Ymm& to, int64_t k) {
-      load(to, ptr[r9 + static_cast<int>(met[k].source * lanes_.pixel_bytes())], met[k].lanes);
+      const WindowMeeting& met = tile.met(v, k);
+      load(to, ptr[r9 + static_cast<int>(met.source * lanes_.pixel_bytes())], met.lanes);
     };
     if (channels_ <= static_cast<int64_t>(elements.size())) {
       for (int64_t c = 0; c < channels_; ++c) load_grad(held(static_cast<size_t>(c)), c);

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/x86/window/sums_code.h"
+#include "tessera/backend/cpu/kernels/x86/window/lanes.h"
 
 namespace tessera::cpu {
 
@@ -30,9 +30,8 @@ class WindowGradCode : public LaneCode {
   void operator()(const WindowGradCall& call) const { run_(&call); }
 
  private:
-  struct Tile;
   void emit_row();
-  void emit_tile(const Tile& tile);
+  void emit_tile(const WindowTile& tile);
   Xbyak::Ymm sum_of(int64_t set, int64_t channel, int64_t element) const;
 
   WindowGrad grad_;

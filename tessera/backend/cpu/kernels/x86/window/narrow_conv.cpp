@@ -6,6 +6,7 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -35,7 +36,7 @@ class Pieces {
   explicit Pieces(const Problem& p, int64_t most = INT64_MAX) : places_(p.places) {
     const int64_t enough = (p.places * p.images - 1) / most + 1;
     grain_ = std::max({lanes, piece_elements / p.wide(), enough}) / lanes * lanes;
-    per_image_ = (p.places + grain_ - 1) / grain_;
+    per_image_ = divided_up(p.places, grain_);
     count_ = per_image_ * p.images;
   }
 

@@ -64,43 +64,6 @@ TileChoice best_tile(const WindowSums& sums, int64_t channels) {
 
 }  // namespace
 
-int64_t WindowAxis::met(int64_t position, int64_t element) const {
-  int64_t at = position * stride - padding + element;
-  if (backward) {
-    at = position + padding - element;
-    if (at < 0 || at % stride != 0) return none;
-    at /= stride;
-  }
-  return at >= 0 && at < source ? at : none;
-}
-
-int64_t WindowLanes::first(int64_t vector, int64_t width) const {
-  return std::max<int64_t>(0, std::min(vector * pixels(), width - pixels()));
-}
-
-uint32_t WindowLanes::inside(int64_t vector, int64_t width) const {
-  const int64_t count = std::min(width - first(vector, width), pixels());
-  return (1U << count) - 1;
-}
-
-uint32_t WindowLanes::fresh(int64_t vector, int64_t width) const {
-  const int64_t before = vector * pixels() - first(vector, width);
-  return inside(vector, width) & ~((1U << before) - 1);
-}
-
-WindowMeeting meeting_of(const WindowAxis& x, const WindowLanes& lanes, int64_t vector,
-                         int64_t element) {
-  WindowMeeting meeting;
-  for (int64_t lane = 0; lane < lanes.pixels(); ++lane) {
-    const int64_t position = lanes.first(vector, x.result) + lane;
-    const int64_t at = position < x.result ? x.met(position, element) : WindowAxis::none;
-    if (at == WindowAxis::none) continue;
-    meeting.lanes |= 1U << lane;
-    meeting.source = at - lane;
-  }
-  return meeting;
-}
-
 int64_t WindowSums::multiply_adds() const {
   const auto meetings = [](const WindowAxis& axis) {
     int64_t count = 0;
@@ -143,69 +106,6 @@ std::vector<int64_t> window_channel_blocks(const WindowSums& sums) {
   return best;
 }
 
-void LaneCode::load(const Xbyak::Ymm& to, const Xbyak::Address& from, uint32_t lanes) {
-  if (lanes == lanes_.all()) return vmovups(to, from);
-  vmovups(to, ptr[Xbyak::util::rip + masks_[lanes]]);
-  vmaskmovps(to, to, from);
-}
-
-void LaneCode::store(const Xbyak::Address& to, const Xbyak::Ymm& from, uint32_t lanes,
-                     const Xbyak::Ymm& spare) {
-  if (lanes == lanes_.all()) return vmovups(to, from);
-  vmovups(spare, ptr[Xbyak::util::rip + masks_[lanes]]);
-  vmaskmovps(to, spare, from);
-}
-
-void LaneCode::emit_masks() {
-  align(32);
-  for (auto& [lanes, label] : masks_) {
-    L(label);
-    for (uint32_t lane = 0; lane < 8; ++lane) dd((lanes >> lane & 1) != 0 ? ~0U : 0U);
-  }
-}
-
-// Neighbouring vectors of pixels that are summed together, and how often the same code serves, each
-// time some pixels of result and source further.
-struct WindowSumsCode::Tile {
-  int64_t vectors = 0, first_pixel = 0, first_source = 0;
-  std::vector<WindowMeeting> met;  // [kernel element][vector], relative to first_source
-  std::vector<int64_t> pixels;     // [vector] the first of each, relative to first_pixel
-  std::vector<uint32_t> stored;    // [vector]
-  int64_t repeats = 1, pixel_step = 0, source_step = 0;
-
-  Tile(const WindowSums& sums, int64_t first, int64_t count)
-      : vectors(count),
-        first_pixel(sums.lanes.first(first, sums.x.result)),
-        pixel_step(count * sums.lanes.pixels()) {
-    first_source = std::numeric_limits<int64_t>::max();
-    for (int64_t k = 0; k < sums.x.kernel; ++k) {
-      for (int64_t v = 0; v < count; ++v) {
-        met.push_back(meeting_of(sums.x, sums.lanes, first + v, k));
-        if (met.back().lanes != 0) first_source = std::min(first_source, met.back().source);
-      }
-    }
-    if (first_source == std::numeric_limits<int64_t>::max()) first_source = 0;
-    for (WindowMeeting& meeting : met) {
-      if (meeting.lanes != 0) meeting.source -= first_source;
-    }
-    for (int64_t v = 0; v < count; ++v) {
-      pixels.push_back(sums.lanes.first(first + v, sums.x.result) - first_pixel);
-      stored.push_back(sums.adds ? sums.lanes.fresh(first + v, sums.x.result)
-                                 : sums.lanes.inside(first + v, sums.x.result));
-    }
-  }
-
-  bool takes(const Tile& next) {
-    if (next.met != met || next.pixels != pixels || next.stored != stored) return false;
-    if (next.first_pixel != first_pixel + repeats * pixel_step) return false;
-    const int64_t step = next.first_source - first_source;
-    if (repeats > 1 && step != repeats * source_step) return false;
-    if (repeats == 1) source_step = step;
-    ++repeats;
-    return true;
-  }
-};
-
 // Registers: rdi the call, r8 source, r9 result, rcx weight, rsi/rdx rows and their end; of the
 // row: r14 kernel rows; of the tile: r10 source, r11 result, r13 repeats left; of the sum: rax
 // channels left, rbx kernel rows left, r12/r15 source and weight of the channel, rbp/rdi those of
@@ -243,19 +143,24 @@ WindowSumsCode::WindowSumsCode(const WindowSums& sums, int64_t channels)
   run_ = entry<void (*)(const WindowCall*)>();
 }
 
+// Which lanes of each vector: what is added to may be counted once only.
+const std::vector<uint32_t>& WindowSumsCode::written(const WindowTile& tile) const {
+  return sums_.adds ? tile.fresh : tile.inside;
+}
+
 void WindowSumsCode::emit_row() {
-  std::vector<Tile> tiles;
+  std::vector<WindowTile> tiles;
   int64_t begin = 0;
   for (const int64_t size :
        cut_evenly(lanes_.vectors(sums_.x.result), best_tile(sums_, channels_).vectors)) {
-    const Tile tile(sums_, begin, size);
+    const WindowTile tile(sums_.x, lanes_, begin, size, 0, sums_.x.kernel);
     if (tiles.empty() || !tiles.back().takes(tile)) tiles.push_back(tile);
     begin += size;
   }
-  for (const Tile& tile : tiles) emit_tile(tile);
+  for (const WindowTile& tile : tiles) emit_tile(tile);
 }
 
-void WindowSumsCode::emit_tile(const Tile& tile) {
+void WindowSumsCode::emit_tile(const WindowTile& tile) {
   using namespace Xbyak::util;
   Xbyak::Label repeat, finished;
   lea(r10, ptr[r8 + static_cast<int>(tile.first_source * sums_.source_pixel_bytes())]);
@@ -273,7 +178,7 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
       const int64_t at =
           c * sums_.result_plane_bytes() + tile.pixels[i] * sums_.result_pixel_bytes();
       store(ptr[r11 + static_cast<int>(at)], Xbyak::Ymm(static_cast<int>(c * tile.vectors + v)),
-            tile.stored[i], Xbyak::Ymm(registers - 1));
+            written(tile)[i], Xbyak::Ymm(registers - 1));
     }
   }
   if (tile.repeats == 1) return;
@@ -284,7 +189,7 @@ void WindowSumsCode::emit_tile(const Tile& tile) {
 }
 
 // What the sums begin with.
-void WindowSumsCode::emit_start(const Tile& tile) {
+void WindowSumsCode::emit_start(const WindowTile& tile) {
   using namespace Xbyak::util;
   for (int64_t c = 0; c < channels_; ++c) {
     const auto first = Xbyak::Ymm(static_cast<int>(c * tile.vectors));
@@ -294,7 +199,7 @@ void WindowSumsCode::emit_start(const Tile& tile) {
       if (sums_.adds) {
         const int64_t at =
             c * sums_.result_plane_bytes() + tile.pixels[i] * sums_.result_pixel_bytes();
-        load(sum, ptr[r11 + static_cast<int>(at)], tile.stored[i]);
+        load(sum, ptr[r11 + static_cast<int>(at)], written(tile)[i]);
       } else if (!sums_.bias) {
         vxorps(sum, sum, sum);
       } else if (v == 0) {
@@ -306,7 +211,7 @@ void WindowSumsCode::emit_start(const Tile& tile) {
   }
 }
 
-void WindowSumsCode::emit_sums(const Tile& tile) {
+void WindowSumsCode::emit_sums(const WindowTile& tile) {
   using namespace Xbyak::util;
   const auto advance = [&](int64_t channels) {
     add(r12, static_cast<int>(channels * sums_.source_plane_bytes()));
@@ -353,21 +258,21 @@ void WindowSumsCode::emit_sums(const Tile& tile) {
 }
 
 // One row of the kernel. The smaller side is held in registers, the other goes through one.
-void WindowSumsCode::emit_taps(const Tile& tile, int64_t source_channel) {
+void WindowSumsCode::emit_taps(const WindowTile& tile, int64_t source_channel) {
   using namespace Xbyak::util;
   const auto sums = static_cast<int>(channels_ * tile.vectors);
   const Xbyak::Ymm passing(registers - 1);
   const auto held = [&](size_t i) { return Xbyak::Ymm(sums + static_cast<int>(i)); };
   for (int64_t k = 0; k < sums_.x.kernel; ++k) {
-    const WindowMeeting* met = tile.met.data() + k * tile.vectors;
     std::vector<int64_t> vectors;
     for (int64_t v = 0; v < tile.vectors; ++v) {
-      if (met[v].lanes != 0) vectors.push_back(v);
+      if (tile.met(v, k).lanes != 0) vectors.push_back(v);
     }
     const auto load_image = [&](const Xbyak::Ymm& to, int64_t v) {
+      const WindowMeeting& met = tile.met(v, k);
       const int64_t at =
-          source_channel * sums_.source_plane_bytes() + met[v].source * sums_.source_pixel_bytes();
-      load(to, ptr[rbp + static_cast<int>(at)], met[v].lanes);
+          source_channel * sums_.source_plane_bytes() + met.source * sums_.source_pixel_bytes();
+      load(to, ptr[rbp + static_cast<int>(at)], met.lanes);
     };
     const auto weight = [&](int64_t c) {
       const int64_t at =

@@ -7,47 +7,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
-#include "tessera/backend/cpu/kernels/x86/generated_code.h"
+#include "tessera/backend/cpu/kernels/x86/window/lanes.h"
 
 namespace tessera::cpu {
-
-// One axis: which source position each result position meets through each kernel element.
-struct WindowAxis {
-  int64_t result = 0, source = 0, kernel = 0, stride = 1, padding = 0;
-  bool backward = false;  // from a convolution's result back to its input
-
-  static constexpr int64_t none = -1;
-  int64_t met(int64_t position, int64_t element) const;
-};
-
-// How pixels lie in vectors.
-struct WindowLanes {
-  bool of_a_row = false;  // eight pixels of a row; otherwise one pixel of eight images
-
-  int64_t pixels() const { return of_a_row ? 8 : 1; }  // of a vector
-  int64_t pixel_bytes() const { return of_a_row ? 4 : 32; }
-  int64_t vectors(int64_t width) const { return (width + pixels() - 1) / pixels(); }
-  uint32_t all() const { return (1U << pixels()) - 1; }
-  // The first pixel of a vector. The last vector of a row begins earlier where it would reach over
-  // the end.
-  int64_t first(int64_t vector, int64_t width) const;
-  uint32_t inside(int64_t vector, int64_t width) const;  // the lanes that lie in the row,
-  uint32_t fresh(int64_t vector, int64_t width) const;   // and in no vector before
-};
-
-// What a vector of pixels meets through one kernel element: the lanes that meet something, and
-// which position the first lane does, or would were it not outside.
-struct WindowMeeting {
-  uint32_t lanes = 0;
-  int64_t source = 0;
-
-  bool operator==(const WindowMeeting&) const = default;
-};
-WindowMeeting meeting_of(const WindowAxis& x, const WindowLanes& lanes, int64_t vector,
-                         int64_t element);
 
 struct WindowSums {
   WindowAxis y, x;  // where lanes are of a row, the stride of x is 1
@@ -86,22 +50,6 @@ struct WindowCall {
   const WindowRow* rows_end;
 };
 
-// Code that reads and writes some lanes of a vector and leaves the memory of others alone.
-class LaneCode : public GeneratedCode {
- protected:
-  explicit LaneCode(const WindowLanes& lanes) : lanes_(lanes) {}
-
-  void load(const Xbyak::Ymm& to, const Xbyak::Address& from, uint32_t lanes);
-  void store(const Xbyak::Address& to, const Xbyak::Ymm& from, uint32_t lanes,
-             const Xbyak::Ymm& spare);
-  void emit_masks();  // after the last instruction
-
-  WindowLanes lanes_;
-
- private:
-  std::map<uint32_t, Xbyak::Label> masks_;
-};
-
 // The code for `channels` result channels.
 class WindowSumsCode : public LaneCode {
  public:
@@ -109,12 +57,12 @@ class WindowSumsCode : public LaneCode {
   void operator()(const WindowCall& call) const { run_(&call); }
 
  private:
-  struct Tile;
+  const std::vector<uint32_t>& written(const WindowTile& tile) const;
   void emit_row();
-  void emit_tile(const Tile& tile);
-  void emit_start(const Tile& tile);
-  void emit_sums(const Tile& tile);
-  void emit_taps(const Tile& tile, int64_t source_channel);
+  void emit_tile(const WindowTile& tile);
+  void emit_start(const WindowTile& tile);
+  void emit_sums(const WindowTile& tile);
+  void emit_taps(const WindowTile& tile, int64_t source_channel);
 
   WindowSums sums_;
   int64_t channels_;

@@ -1,5 +1,7 @@
 #include "tessera/backend/cpu/kernels/x86/winograd/choice.h"
 
+#include "tessera/base/divided_up.h"
+
 namespace tessera::cpu {
 namespace {
 
@@ -14,8 +16,8 @@ double direct_cycles(const WinogradShape& s) {
 }
 
 double winograd_cycles(const WinogradShape& s, int64_t tile) {
-  const auto up = [&](int64_t size) { return (size + tile - 1) / tile; };
-  const auto tiles = static_cast<double>(s.batch * up(s.out_height()) * up(s.out_width()));
+  const auto tiles = static_cast<double>(s.batch * divided_up(s.out_height(), tile) *
+                                         divided_up(s.out_width(), tile));
   const auto elements = static_cast<double>((tile + 2) * (tile + 2));
   const auto products = static_cast<double>(s.in * s.out);
   const double gemm = tiles * elements * products / (multiply_adds_per_cycle * 0.9);

@@ -131,7 +131,7 @@ constexpr KernelEntry entry(std::string_view op, std::string_view name) {
           .applies = applies<row, tile>,
           .prepare = prepare<row, tile>,
           .wants = wants<row, tile>,
-          .tails = row == Row::weight_grad ? Tails::none : Tails::narrow};
+          .epilogue = row == Row::weight_grad ? EpilogueKind::none : EpilogueKind::narrow};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -50,7 +51,7 @@ WinogradImages::WinogradImages(const WinogradShape& shape, int tile, Direction d
       direction_(direction),
       sharing_(sharing_of(shape, tile)),
       blocks_(shape, tile, block_tiles(shape, tile)),
-      column_blocks_((shape.out + block_columns - 1) / block_columns),
+      column_blocks_(divided_up(shape.out, block_columns)),
       v_stride_(element_stride(blocks_.most_tiles() * shape.in)),
       u_stride_(element_stride(shape.in * block_columns)),
       m_stride_(element_stride(blocks_.most_tiles() * block_columns)),
@@ -137,7 +138,8 @@ void WinogradImages::transform_images(const Operands& o, const TileBlock& block,
 }
 
 void WinogradImages::multiply(const Operands& o, const TileBlock& block, int64_t column_block,
-                              const float* v, const float* u, float* m, const Tail& tail) const {
+                              const float* v, const float* u, float* m,
+                              const Epilogue& epilogue) const {
   const int64_t tiles = block.tiles(), width = columns(column_block), vectors = width / lanes;
   for (int64_t e = 0; e < transform_.elements; ++e) {
     gemm_.run(v + e * v_stride_, u + e * u_stride_, m + e * m_stride_, tiles, vectors, shape_.in,
@@ -155,20 +157,20 @@ void WinogradImages::multiply(const Operands& o, const TileBlock& block, int64_t
       transform_.output(m + index * width + vector * lanes, m_stride_, bias, to);
     });
   }
-  if (!tail) return;
+  if (!epilogue) return;
   Box box;
   box.begin = {block.image, first, block.row * tile, block.column * tile, 0};
   box.end = {block.image + block.images, first + vectors,
              std::min(height, (block.row + block.rows) * tile),
              std::min(across, (block.column + block.columns) * tile), lanes};
-  tail(box);
+  epilogue(box);
 }
 
 void WinogradImages::run_sharing_weights(const Operands& o, float* workspace,
-                                         const Tail& tail) const {
+                                         const Epilogue& epilogue) const {
   // Enough groups of eight inputs at a time to be worth a piece.
   const int64_t groups = shape_.in / lanes, grain = 8;
-  const int64_t cuts = (groups + grain - 1) / grain;
+  const int64_t cuts = divided_up(groups, grain);
   o.pool.run(column_blocks_ * cuts, [&](int64_t piece) {
     const int64_t column_block = piece / cuts, begin = piece % cuts * grain;
     transform_weights(o, column_block, begin, std::min(groups, begin + grain),
@@ -182,15 +184,15 @@ void WinogradImages::run_sharing_weights(const Operands& o, float* workspace,
     transform_images(o, block, 0, groups, v);
     for (int64_t column_block = 0; column_block < column_blocks_; ++column_block) {
       multiply(o, block, column_block, v, workspace + column_block * u_floats(), v + v_floats(),
-               tail);
+               epilogue);
     }
   });
 }
 
 void WinogradImages::run_sharing_images(const Operands& o, float* workspace,
-                                        const Tail& tail) const {
+                                        const Epilogue& epilogue) const {
   const int64_t groups = shape_.in / lanes, grain = 8;
-  const int64_t cuts = (groups + grain - 1) / grain;
+  const int64_t cuts = divided_up(groups, grain);
   Rooms rooms(workspace + shared_floats(), room_floats(), this->rooms());
   for (int64_t first = 0; first < blocks_.count(); first += images_chunk()) {
     const int64_t count = std::min(images_chunk(), blocks_.count() - first);
@@ -205,22 +207,22 @@ void WinogradImages::run_sharing_images(const Operands& o, float* workspace,
       transform_weights(o, column_block, 0, groups, u);
       for (int64_t block = 0; block < count; ++block) {
         multiply(o, blocks_.block(first + block), column_block, workspace + block * v_floats(), u,
-                 u + u_floats(), tail);
+                 u + u_floats(), epilogue);
       }
     });
   }
 }
 
-void WinogradImages::run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
-                                   const Tail& tail) const {
+void WinogradImages::run_with_epilogue(const KernelCall& call, std::span<std::byte> workspace,
+                                       const Epilogue& epilogue) const {
   const Operands operands{call.inputs[0].as<float>(), call.inputs[1].as<float>(),
                           call.has_input(2) ? call.inputs[2].as<float>() : nullptr,
                           call.outputs[0].as<float>(), call.pool};
   auto* memory = reinterpret_cast<float*>(workspace.data());
   if (sharing_ == Sharing::weights) {
-    run_sharing_weights(operands, memory, tail);
+    run_sharing_weights(operands, memory, epilogue);
   } else {
-    run_sharing_images(operands, memory, tail);
+    run_sharing_images(operands, memory, epilogue);
   }
 }
 

@@ -7,14 +7,14 @@
 // so that transformed weights never leave the cache.
 #pragma once
 
-#include "tessera/backend/cpu/kernels/tailed_kernel.h"
+#include "tessera/backend/cpu/kernels/epilogue_kernel.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/gemm.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/tiles.h"
 #include "tessera/backend/cpu/kernels/x86/winograd/transform.h"
 
 namespace tessera::cpu {
 
-class WinogradImages : public PreparedKernel, public TailedKernel {
+class WinogradImages : public PreparedKernel, public EpilogueKernel {
  public:
   enum class Direction { forward, input_grad };
 
@@ -24,14 +24,14 @@ class WinogradImages : public PreparedKernel, public TailedKernel {
   int64_t workspace_bytes() const override;
   // inputs: images, weights [O/8, I/8, 3, 3, 8 of I, 8 of O] as the row has them, bias?
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
-    run_with_tail(call, workspace, Tail{});
+    run_with_epilogue(call, workspace, Epilogue{});
   }
-  void run_with_tail(KernelState&, const KernelCall& call, std::span<std::byte> workspace,
-                     const Tail& tail) const override {
-    run_with_tail(call, workspace, tail);
+  void run_with_epilogue(KernelState&, const KernelCall& call, std::span<std::byte> workspace,
+                         const Epilogue& epilogue) const override {
+    run_with_epilogue(call, workspace, epilogue);
   }
-  void run_with_tail(const KernelCall& call, std::span<std::byte> workspace,
-                     const Tail& tail) const;
+  void run_with_epilogue(const KernelCall& call, std::span<std::byte> workspace,
+                         const Epilogue& epilogue) const;
 
  private:
   struct Operands;
@@ -54,9 +54,9 @@ class WinogradImages : public PreparedKernel, public TailedKernel {
   void transform_images(const Operands& o, const TileBlock& block, int64_t begin, int64_t end,
                         float* v) const;
   void multiply(const Operands& o, const TileBlock& block, int64_t column_block, const float* v,
-                const float* u, float* m, const Tail& tail) const;
-  void run_sharing_weights(const Operands& o, float* workspace, const Tail& tail) const;
-  void run_sharing_images(const Operands& o, float* workspace, const Tail& tail) const;
+                const float* u, float* m, const Epilogue& epilogue) const;
+  void run_sharing_weights(const Operands& o, float* workspace, const Epilogue& epilogue) const;
+  void run_sharing_images(const Operands& o, float* workspace, const Epilogue& epilogue) const;
 
   WinogradShape shape_;
   const WinogradTransform& transform_;

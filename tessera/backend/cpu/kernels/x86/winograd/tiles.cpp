@@ -2,25 +2,25 @@
 
 #include <algorithm>
 
+#include "tessera/base/divided_up.h"
+
 namespace tessera::cpu {
 namespace {
 
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Pieces of at most `most` of `all`.
-int64_t cuts(int64_t all, int64_t most) { return ceil_divide(all, std::max<int64_t>(1, most)); }
+int64_t cuts(int64_t all, int64_t most) { return divided_up(all, std::max<int64_t>(1, most)); }
 
 }  // namespace
 
 TileBlocks::TileBlocks(const WinogradShape& shape, int64_t tile, int64_t most)
     : images_(shape.batch),
-      rows_(ceil_divide(shape.out_height(), tile)),
-      columns_(ceil_divide(shape.out_width(), tile)),
+      rows_(divided_up(shape.out_height(), tile)),
+      columns_(divided_up(shape.out_width(), tile)),
       image_cuts_(cuts(images_, most / (rows_ * columns_))),
       row_cuts_(image_cuts_ < images_ ? 1 : cuts(rows_, most / columns_)),
       column_cuts_(row_cuts_ < rows_ ? 1 : cuts(columns_, most)),
-      most_tiles_(ceil_divide(images_, image_cuts_) * ceil_divide(rows_, row_cuts_) *
-                  ceil_divide(columns_, column_cuts_)) {}
+      most_tiles_(divided_up(images_, image_cuts_) * divided_up(rows_, row_cuts_) *
+                  divided_up(columns_, column_cuts_)) {}
 
 TileBlock TileBlocks::block(int64_t index) const {
   const int64_t c = index % column_cuts_, r = index / column_cuts_ % row_cuts_,

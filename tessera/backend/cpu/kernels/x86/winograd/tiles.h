@@ -7,7 +7,8 @@
 #include <span>
 #include <thread>
 
-#include "tessera/backend/cpu/kernels/tail.h"
+#include "tessera/backend/cpu/kernels/epilogue.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 
@@ -58,7 +59,7 @@ class TileBlocks {
 // lines, so that they do not fall into the same few sets of the cache.
 constexpr int64_t element_stride(int64_t floats) {
   constexpr int64_t line = 16;
-  return ((floats + line - 1) / line | 1) * line;
+  return (divided_up(floats, line) | 1) * line;
 }
 
 // Equal rooms for the pieces that run at the same time. The lowest free one is taken, so that few

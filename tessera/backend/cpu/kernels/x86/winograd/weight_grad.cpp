@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
 namespace {
@@ -14,8 +15,6 @@ constexpr int64_t block_columns = 16;
 constexpr int64_t most_pieces = 16;
 constexpr int64_t most_sum_bytes = int64_t{20} << 20;
 constexpr int64_t most_chunk_bytes = int64_t{16} << 20;
-
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t all_sums_bytes(const WinogradShape& shape, int tile) {
   return (tile + 2) * (tile + 2) * shape.in * shape.out * float_bytes;
@@ -63,9 +62,9 @@ WinogradWeightGrad::WinogradWeightGrad(const WinogradShape& shape, int tile)
       transform_(winograd_transform(tile)),
       cut_(cut_of(shape, tile)),
       blocks_(shape, tile, block_tiles(shape, tile)),
-      column_blocks_(ceil_divide(shape.out, block_columns)),
-      in_cuts_(cut_ == Cut::tiles ? 1 : ceil_divide(shape.in, 128)),
-      in_per_cut_(ceil_divide(shape.in / lanes, in_cuts_) * lanes),
+      column_blocks_(divided_up(shape.out, block_columns)),
+      in_cuts_(cut_ == Cut::tiles ? 1 : divided_up(shape.in, 128)),
+      in_per_cut_(divided_up(shape.in / lanes, in_cuts_) * lanes),
       pieces_(std::clamp<int64_t>(most_sum_bytes / all_sums_bytes(shape, tile), 1,
                                   std::min(most_pieces, blocks_.count()))),
       v_stride_(element_stride(blocks_.most_tiles() * shape.in)),
@@ -180,8 +179,8 @@ void WinogradWeightGrad::run_cutting_tiles(const Operands& o, float* workspace) 
 void WinogradWeightGrad::run_cutting_weights(const Operands& o, float* workspace) const {
   constexpr int64_t grain = 8;
   const int64_t in_groups = shape_.in / lanes, out_groups = shape_.out / lanes;
-  const int64_t in_grains = ceil_divide(in_groups, grain),
-                grains = in_grains + ceil_divide(out_groups, grain);
+  const int64_t in_grains = divided_up(in_groups, grain),
+                grains = in_grains + divided_up(out_groups, grain);
   Rooms rooms(workspace + chunk() * block_floats(), sum_floats(), this->rooms());
   for (int64_t first = 0; first < blocks_.count(); first += chunk()) {
     const int64_t count = std::min(chunk(), blocks_.count() - first);

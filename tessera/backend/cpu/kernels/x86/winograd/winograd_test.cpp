@@ -136,9 +136,9 @@ TensorView view_of(const Numbers& values, int64_t& count) {
           {&one, 1}};
 }
 
-// With a tail only kernels that have one.
+// With a epilogue only kernels that have one.
 Numbers run(const PreparedKernel& kernel, const std::vector<const Numbers*>& inputs, size_t results,
-            int threads, const Tail& tail = {}) {
+            int threads, const Epilogue& epilogue = {}) {
   ThreadPool pool(threads, level_for_test());
   const Numbers out(results, NAN);
   std::vector<int64_t> counts(inputs.size() + 1);
@@ -152,8 +152,8 @@ Numbers run(const PreparedKernel& kernel, const std::vector<const Numbers*>& inp
   const KernelCall call{
       .inputs = views, .outputs = {&output, 1}, .attrs = attrs, .pool = pool, .rng = {}};
   const std::span<std::byte> room(workspace.data(), static_cast<size_t>(workspace.bytes()));
-  if (tail) {
-    dynamic_cast<const WinogradImages&>(kernel).run_with_tail(call, room, tail);
+  if (epilogue) {
+    dynamic_cast<const WinogradImages&>(kernel).run_with_epilogue(call, room, epilogue);
   } else {
     run_kernel_often(kernel, call);
   }
@@ -262,7 +262,7 @@ TEST(Winograd, GradientByTheWeights) {
   }
 }
 
-TEST(Winograd, TailSeesEveryFinishedElementOnce) {
+TEST(Winograd, EpilogueSeesEveryFinishedElementOnce) {
   if (!has_avx2()) GTEST_SKIP();
   for (const Case& c : cases()) {
     const Operands o(c);
@@ -288,7 +288,7 @@ TEST(Winograd, TailSeesEveryFinishedElementOnce) {
         }
       }
     };
-    run(kernel, {&o.input, &o.weight}, seen.size(), 2, Tail(count));
+    run(kernel, {&o.input, &o.weight}, seen.size(), 2, Epilogue(count));
     EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << print(c);
   }
 }
@@ -311,7 +311,7 @@ class Use {
     return "none";
   }
 
-  // The entry that applies once its wish is granted.
+  // The entry that applies once it has the layouts that it asks for.
   std::string granted() {
     for (const KernelEntry* entry : entries()) {
       if (entry_applies(*entry, use())) continue;

@@ -1,6 +1,6 @@
 // What is done with the result of a contraction while it still lies in the cache. A kernel calls
-// its tail once for every box of the result, from the thread that finished it, and boxes together
-// are the whole result. Boxes are counted in the physical dimensions of the result.
+// its epilogue once for every box of the result, from the thread that finished it, and boxes
+// together are the whole result. Boxes are counted in the physical dimensions of the result.
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@ struct Box {
   std::array<int64_t, most_dimensions> begin{}, end{};
 };
 
-class Tail {
+class Epilogue {
  public:
-  Tail() = default;
+  Epilogue() = default;
   template <typename Work>
-  explicit Tail(const Work& work)
+  explicit Epilogue(const Work& work)
       : context_(&work), run_([](const void* context, const Box& box) {
           (*static_cast<const Work*>(context))(box);
         }) {}

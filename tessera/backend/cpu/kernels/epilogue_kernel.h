@@ -2,19 +2,20 @@
 // still lies in the cache of the thread that made it.
 #pragma once
 
+#include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/stateful_kernel.h"
-#include "tessera/backend/cpu/kernels/tail.h"
 
 namespace tessera::cpu {
 
-class TailedKernel {
+class EpilogueKernel {
  public:
-  virtual ~TailedKernel() = default;
+  virtual ~EpilogueKernel() = default;
 
   // Boxes are counted in the physical dimensions of the result. `state` is the kernel's own where
   // it is a StatefulKernel, and not looked at otherwise.
-  virtual void run_with_tail(KernelState& state, const KernelCall& call,
-                             std::span<std::byte> workspace, const Tail& tail) const = 0;
+  virtual void run_with_epilogue(KernelState& state, const KernelCall& call,
+                                 std::span<std::byte> workspace,
+                                 const Epilogue& epilogue) const = 0;
 };
 
 }  // namespace tessera::cpu
