@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 
@@ -25,7 +26,15 @@ TESSERA_AVX2 inline double total(const Chains& chains) {
   return sum_of_lanes(v);
 }
 
-TESSERA_AVX2 inline double sum_of(const float* x, int64_t size) {
+// Zero in lanes that the mask leaves out.
+TESSERA_AVX2 inline __m256 distances(const float* x, __m256i mask, __m256 center) {
+  return _mm256_and_ps(_mm256_sub_ps(_mm256_maskload_ps(x, mask), center),
+                       _mm256_castsi256_ps(mask));
+}
+
+// Of the distances from `center`.
+TESSERA_AVX2 inline double sum_of(const float* x, int64_t size, float center = 0) {
+  const __m256 middle = _mm256_set1_ps(center);
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += sum_block) {
     const int64_t end = std::min(begin + sum_block, size);
@@ -34,11 +43,12 @@ TESSERA_AVX2 inline double sum_of(const float* x, int64_t size) {
     int64_t i = begin;
     for (; i + 4 * lanes <= end; i += 4 * lanes) {
       for (int k = 0; k < 4; ++k) {
-        chains.v[k] = _mm256_add_ps(chains.v[k], _mm256_loadu_ps(x + i + k * lanes));
+        const __m256 distance = _mm256_sub_ps(_mm256_loadu_ps(x + i + k * lanes), middle);
+        chains.v[k] = _mm256_add_ps(chains.v[k], distance);
       }
     }
     for (; i < end; i += lanes) {
-      chains.v[0] = _mm256_add_ps(chains.v[0], _mm256_maskload_ps(x + i, mask_of(end - i)));
+      chains.v[0] = _mm256_add_ps(chains.v[0], distances(x + i, mask_of(end - i), middle));
     }
     sum += total(chains);
   }
@@ -61,15 +71,18 @@ TESSERA_AVX2 inline double sum_of_squares(const float* x, int64_t size, float ce
       }
     }
     for (; i < end; i += lanes) {
-      const __m256i mask = mask_of(end - i);
-      const __m256 distance = _mm256_and_ps(_mm256_sub_ps(_mm256_maskload_ps(x + i, mask), middle),
-                                            _mm256_castsi256_ps(mask));
+      const __m256 distance = distances(x + i, mask_of(end - i), middle);
       chains.v[0] = _mm256_fmadd_ps(distance, distance, chains.v[0]);
     }
     sum += total(chains);
   }
   return sum;
 }
+
+// Where sums for a mean are counted from: an element of the row. Where all are nearly the same,
+// their distances from the mean are divided by next to nothing, and must not be rounding errors of
+// it.
+inline float origin_of_sums(float first) { return std::isfinite(first) ? first : 0; }
 
 struct RowMoments {
   float mean = 0;
@@ -78,7 +91,8 @@ struct RowMoments {
 
 TESSERA_AVX2 inline RowMoments moments_of(const float* x, int64_t size) {
   const auto count = static_cast<double>(size);
-  const double mean = sum_of(x, size) / count;
+  const float first = origin_of_sums(x[0]);
+  const double mean = first + sum_of(x, size, first) / count;
   const auto center = static_cast<float>(mean);
   // Around the mean as a float: what it was rounded by is taken off again.
   const double off = mean - double{center};

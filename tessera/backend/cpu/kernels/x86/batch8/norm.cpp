@@ -7,6 +7,7 @@
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
 #include "tessera/backend/cpu/kernels/x86/batch8/batch8.h"
+#include "tessera/backend/cpu/kernels/x86/row_sums.h"
 
 namespace tessera::cpu {
 namespace {
@@ -52,6 +53,15 @@ TESSERA_AVX2 Lanes sum_of(const float* x, int64_t count) {
   Lanes sums{};
   add_lanes(count, sums, [x](int64_t i, __m256 sum) TESSERA_AVX2 {
     return _mm256_add_ps(sum, _mm256_loadu_ps(x + i * lanes));
+  });
+  return sums;
+}
+
+TESSERA_AVX2 Lanes sum_of_distances(const float* x, int64_t count, const LaneFloats& centers) {
+  Lanes sums{};
+  const __m256 center = centers.load();
+  add_lanes(count, sums, [x, center](int64_t i, __m256 sum) TESSERA_AVX2 {
+    return _mm256_add_ps(sum, _mm256_sub_ps(_mm256_loadu_ps(x + i * lanes), center));
   });
   return sums;
 }
@@ -120,13 +130,15 @@ class Batch8GroupNorm : public PreparedKernel {
     const int64_t begin = (eight * norm_.channels + group * norm_.members()) * norm_.plane * lanes;
     const auto* x = call.inputs[0].as<const float>() + begin;
     auto* out = call.outputs[0].as<float>() + begin;
-    const Lanes sums = sum_of(x, size);
-    const LaneFloats means([&](size_t i) { return sums[i] / norm_.count(); });
+    const LaneFloats firsts([&](size_t i) { return avx2::origin_of_sums(x[i]); });
+    const Lanes sums = sum_of_distances(x, size, firsts);
+    const auto mean = [&](size_t i) { return firsts.values[i] + sums[i] / norm_.count(); };
+    const LaneFloats means(mean);
     const Lanes squares = sum_of_squares(x, size, means);
     Lanes spreads;
     for (size_t i = 0; i < lanes; ++i) {
       // Around the mean as a float: what it was rounded by is taken off again.
-      const double off = sums[i] / norm_.count() - double{means.values[i]};
+      const double off = mean(i) - double{means.values[i]};
       spreads[i] = 1 / std::sqrt(squares[i] / norm_.count() - off * off + norm_.eps);
       const auto at = norm_.statistics(eight, group) + static_cast<int64_t>(i) * norm_.groups;
       call.outputs[1].as<float>()[at] = means.values[i];

@@ -57,6 +57,18 @@ TEST_F(Batch8Norm, StaysExactFarFromZero) {
               1e-5, "far from zero");
 }
 
+// Their deviation is zero: a mean off by one in the last place would be seen.
+TEST_F(Batch8Norm, StaysExactForEqualElements) {
+  for (const int64_t size : {3, 30, 1000}) {
+    const std::vector<float> values(static_cast<size_t>(8 * 2 * size), 1.6124F);
+    expect_good({"group_norm",
+                 {{{8, 2, size, 1}, batch_layout, DType::f32, values}, {{2}}, {{2}}},
+                 attrs_of({"", {8, 2, size, 1}, 2}),
+                 {batch_layout}},
+                1e-7, "equal elements");
+  }
+}
+
 TEST_F(Batch8Norm, BackwardAgreesWithTheReferenceForAnyNumberOfThreads) {
   for (const Case& c : cases()) {
     for (const auto& mask : {std::vector<int64_t>{1, 1, 1}, {1, 0, 0}, {0, 1, 1}}) {
