@@ -174,7 +174,9 @@ class Splitter {
       const ValueId share = p.mul(scale, -1 / p.count());
       const ValueId slope = p.mul(p.mul(dot, invstd), share);
       const ValueId shift = p.mul(sum, share);
-      out = p.add(out, p.mul(distance(), p.per_channel(slope)));
+      // One after the other: compilers differ in the order in which they compute arguments.
+      const ValueId slopes = p.per_channel(slope);
+      out = p.add(out, p.mul(distance(), slopes));
       out = p.add(out, p.per_channel(shift));
     }
     r.replace(node.results[0], out);
