@@ -107,3 +107,29 @@ def test_products_beside_convolutions(kind, channels, batch):
             continue
         change = before[name].double() - trained.detach().double()
         assert (change - reference.grad).abs().max() <= 1e-3 * reference.grad.abs().max(), name
+
+
+@pytest.mark.parametrize(
+    "fold", ["mean", "sum", "amax", "prod", "var", "softmax", "argmax", "cumsum"]
+)
+@pytest.mark.parametrize("dim", range(4))
+def test_any_dimension_may_be_folded(fold, dim):
+    torch.manual_seed(1)
+    model = Viewed(lambda y: getattr(y, fold)(dim), False)
+    for shape in [(4, 16, 9, 7), (1, 16, 3, 1)]:
+        x = torch.randn(shape)
+        if fold == "var" and shape[dim] == 1:
+            continue
+        wanted = copy.deepcopy(model).double()(x.double())
+        close(poptorch.inferenceModel(model)(x), wanted)
+
+
+@pytest.mark.parametrize("fold", ["mean", "sum", "amax"])
+@pytest.mark.parametrize(
+    "dims", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (0, 2, 3), (1, 2, 3)]
+)
+def test_any_dimensions_may_be_folded(fold, dims):
+    torch.manual_seed(1)
+    model = Viewed(lambda y: getattr(y, fold)(dims), False)
+    x = torch.randn(4, 16, 9, 7)
+    close(poptorch.inferenceModel(model)(x), copy.deepcopy(model).double()(x.double()))

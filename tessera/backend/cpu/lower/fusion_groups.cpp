@@ -101,6 +101,9 @@ void FusionGroups::add_sums() {
 void FusionGroups::add_to_producer(NodeId sum) {
   const NodeId maker = graph_.value(member(sum).reads[0]).producer;
   if (!maker.valid()) return;
+  // A sum is only known when its group has ended, and a sum of it may well have the same shape.
+  const auto& made_by = members_[static_cast<size_t>(maker.index)];
+  if (made_by && made_by->sum) return;
   const size_t there = group_of(maker), here = group_of(sum);
   const auto& folded = groups_[there].folded;
   if (folded && folded != groups_[here].folded) return;
@@ -130,6 +133,7 @@ void FusionGroups::release_lone_calls() {
     own.reset();
     group.fused = false;
     for (const ValueId operand : graph_.node(id).operands) {
+      if (!operand.valid()) continue;
       add_once(group.reads, operand);
       add_once(node_readers_[static_cast<size_t>(operand.index)], id);
     }

@@ -91,20 +91,15 @@ std::optional<DimensionCut> cut_of(const KernelUse& use) {
   if (dims.empty() || dims.back() - dims.front() + 1 != static_cast<int64_t>(dims.size())) {
     return {};
   }
-  if (!x.layout.plain() && (x.layout != channels_layout || dims.front() < 2)) return {};
-  // Between the folded pixels and the group only dimensions of size 1 may lie.
+  const bool blocked = !x.layout.plain();
+  if (blocked && (x.layout != channels_layout || dims.front() < 2)) return {};
   DimensionCut cut;
   for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
     const int64_t size = shape[static_cast<size_t>(d)];
-    if (d < dims.front()) {
-      cut.outer *= size;
-    } else if (d <= dims.back()) {
-      cut.size *= size;
-    } else if (!x.layout.plain() && d < rank && size != 1) {
-      return {};
-    } else {
-      cut.inner *= size;
-    }
+    const bool folded = d >= dims.front() && d <= dims.back();
+    // The result is plain. With pixels left in it, its channels would lie otherwise.
+    if (blocked && !folded && d >= 2 && d < rank && size != 1) return {};
+    (folded ? cut.size : d < dims.front() ? cut.outer : cut.inner) *= size;
   }
   return cut;
 }

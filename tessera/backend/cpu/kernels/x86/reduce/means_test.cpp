@@ -40,5 +40,28 @@ TEST_F(Means, AgreeWithTheReference) {
   }
 }
 
+// Whatever is folded: a kernel is right, or does not take these dimensions in this layout.
+TEST_F(Means, EveryChoiceOfDimensions) {
+  for (const Shape& shape : {Shape{2, 16, 3, 4}, Shape{1, 8, 3, 1}, Shape{3, 8, 1, 5}}) {
+    for (const Layout& layout : {Layout{}, channels_layout}) {
+      for (unsigned choice = 1; choice < 16; ++choice) {
+        Ints dims;
+        for (int64_t d = 0; d < 4; ++d) {
+          if ((choice >> d & 1) != 0) dims.push_back(d);
+        }
+        SCOPED_TRACE(tessera::to_string(shape) + " over " + tessera::to_string(dims));
+        for (const char* op : {"mean", "sum"}) {
+          try {
+            const OperatorTrial trial(op, {{shape, layout}}, {{"dim", dims}});
+            trial.expect_agrees(trial.kernel(), 1e-6);
+          } catch (const std::exception& error) {
+            EXPECT_NE(std::string(error.what()).find("no kernel"), std::string::npos);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::cpu
