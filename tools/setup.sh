@@ -12,12 +12,17 @@ give_up() {
   exit 1
 }
 
-# The names in the given sections of tools/packages.txt.
+# Debian's release: 12, 13, or sid, which has no number.
+debian_release() { (. /etc/os-release && echo "${VERSION_ID:-sid}"); }
+
+# The names in the given sections of tools/packages.txt, as far as this release has them.
 packages_of() {
-  awk -v wanted=" $* " '
+  awk -v wanted=" $* " -v release="$(debian_release)" '
     /^\[/ { gsub(/[][]/, ""); on = index(wanted, " " $1 " "); next }
-    { sub(/#.*/, "") }
-    on && NF { print $1 }' "$root/tools/packages.txt"
+    { sub(/#.*/, ""); releases = "" }
+    match($0, /\[.*\]/) { releases = " " substr($0, RSTART + 1, RLENGTH - 2) " " }
+    on && NF && (releases == "" || index(releases, " " release " ")) { print $1 }' \
+    "$root/tools/packages.txt"
 }
 
 # Those of the given packages that are not installed.

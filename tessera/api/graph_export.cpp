@@ -1,5 +1,7 @@
 #include "tessera/api/graph_export.h"
 
+#include <fmt/ranges.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,7 @@
 #include "tessera/base/shape.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "tessera/base/error.h"

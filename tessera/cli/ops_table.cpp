@@ -1,5 +1,7 @@
 #include "tessera/cli/ops_table.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>

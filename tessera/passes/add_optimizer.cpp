@@ -1,5 +1,7 @@
 #include "tessera/passes/add_optimizer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>

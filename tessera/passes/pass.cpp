@@ -1,5 +1,7 @@
 #include "tessera/passes/pass.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 

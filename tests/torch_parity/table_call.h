@@ -13,6 +13,7 @@
 
 #include "tessera/ops/aten_spelling.h"
 #include "tessera/ops/registry.h"
+#include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
 
 namespace tessera {
@@ -44,7 +45,7 @@ inline at::Tensor laid_out(const at::Tensor& values, Layout layout, bool first =
     auto sizes = values.sizes().vec();
     sizes.back() *= 2;
     at::Tensor wide = at::zeros(sizes, values.options());
-    at::Tensor every_second = wide.slice(-1, 0, c10::nullopt, 2);
+    at::Tensor every_second = wide.slice(-1, 0, compat::nullopt, 2);
     every_second.copy_(values);
     return every_second;
   }
@@ -190,12 +191,12 @@ inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spellin
           }
           call.arguments.push_back(list);
         } else {
-          c10::List<c10::optional<at::Tensor>> list;
+          c10::List<compat::optional<at::Tensor>> list;
           for (size_t i = index; i < sample.operands.size(); ++i) {
             if (sample.operands[i].present) {
               list.push_back(drawn(sample, i, layout, tweak));
             } else {
-              list.push_back(c10::optional<at::Tensor>());
+              list.push_back(compat::optional<at::Tensor>());
             }
           }
           call.arguments.push_back(list);

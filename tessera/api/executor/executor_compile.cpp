@@ -2,6 +2,7 @@
 // in their order. The user's module is captured, completed to a whole step and compiled; the parts
 // of the executor are told what came of it.
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>

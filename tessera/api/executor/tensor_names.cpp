@@ -1,5 +1,7 @@
 #include "tessera/api/executor/tensor_names.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>

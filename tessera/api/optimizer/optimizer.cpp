@@ -1,5 +1,7 @@
 #include "tessera/api/optimizer/optimizer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 

@@ -1,5 +1,7 @@
 #include "tessera/api/optimizer/variable_attributes.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "tessera/base/error.h"

@@ -1,6 +1,7 @@
 #include "tessera/backend/cpu/target.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace tessera::cpu {
 

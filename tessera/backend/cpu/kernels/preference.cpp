@@ -1,5 +1,7 @@
 #include "tessera/backend/cpu/kernels/preference.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <initializer_list>
 #include <set>
