@@ -11,31 +11,13 @@
 
 #include "tessera/api/executor/tensor_names.h"
 #include "tessera/base/error.h"
+#include "tessera/base/json_text.h"
 #include "tessera/base/log.h"
 #include "tessera/base/replace_file.h"
 #include "tessera/ir/text.h"
 
 namespace tessera {
 namespace {
-
-// In quotes, as JSON and Graphviz both read it.
-std::string in_quotes(std::string_view text) {
-  std::string out(1, '"');
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-  return out;
-}
 
 // The first name of each value; values without one are called by their numbers.
 class ValueNames {
@@ -72,8 +54,8 @@ std::string tensors_json(const Graph& graph, const ValueNames& names,
     if (!value.valid()) continue;
     const TensorType& type = graph.type(value);
     tensors.push_back(fmt::format(R"({{"name": {}, "shape": {}, "dtype": {}}})",
-                                  in_quotes(names.of(value)), in_quotes(to_string(type.shape)),
-                                  in_quotes(name_of(type.dtype))));
+                                  json_string(names.of(value)), json_string(to_string(type.shape)),
+                                  json_string(name_of(type.dtype))));
   }
   return fmt::format("[{}]", fmt::join(tensors, ", "));
 }
@@ -81,14 +63,14 @@ std::string tensors_json(const Graph& graph, const ValueNames& names,
 std::string attributes_json(const Node& node) {
   std::vector<std::string> attributes;
   for (const auto& [name, attr] : node.attrs) {
-    attributes.push_back(fmt::format("{}: {}", in_quotes(name), in_quotes(print_attr(attr))));
+    attributes.push_back(fmt::format("{}: {}", json_string(name), json_string(print_attr(attr))));
   }
   const Origin& origin = node.origin;
   if (!origin.file.empty()) {
     attributes.push_back(fmt::format(R"("__location": {})",
-                                     in_quotes(fmt::format("{}:{}", origin.file, origin.line))));
+                                     json_string(fmt::format("{}:{}", origin.file, origin.line))));
   }
-  attributes.push_back(fmt::format(R"("__phase": {})", in_quotes(name_of(node.phase))));
+  attributes.push_back(fmt::format(R"("__phase": {})", json_string(name_of(node.phase))));
   return fmt::format("{{{}}}", fmt::join(attributes, ", "));
 }
 
@@ -100,7 +82,7 @@ std::string graph_json(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     entries.push_back(
         fmt::format(R"({{"type": {}, "name": {}, "inputs": {}, "outputs": {}, "attributes": {}}})",
-                    in_quotes(operator_name(node)), in_quotes(node_name(node)),
+                    json_string(operator_name(node)), json_string(node_name(node)),
                     tensors_json(graph, names, node.operands),
                     tensors_json(graph, names, node.results), attributes_json(node)));
   }
@@ -108,29 +90,29 @@ std::string graph_json(const Graph& graph) {
 }
 
 std::string graph_dot(const Graph& graph) {
-  std::string out = fmt::format("digraph {} {{\n  node [shape=box];\n", in_quotes(graph.name));
+  std::string out = fmt::format("digraph {} {{\n  node [shape=box];\n", json_string(graph.name));
   // Values are edges; those from outside the operators get a box of their own.
   std::unordered_map<ValueId, std::string> made_by;
   const auto add_source = [&](std::string_view name, ValueId value) {
     made_by[value] = fmt::format("v{}", value.index);
-    out += fmt::format("  v{} [label={}, shape=ellipse];\n", value.index, in_quotes(name));
+    out += fmt::format("  v{} [label={}, shape=ellipse];\n", value.index, json_string(name));
   };
   for (const Input& input : graph.inputs()) add_source(input.name, input.value);
   for (const State& state : graph.states()) add_source(state.name, state.initial);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
-    out += fmt::format("  n{} [label={}];\n", i, in_quotes(node_name(node)));
+    out += fmt::format("  n{} [label={}];\n", i, json_string(node_name(node)));
     for (const ValueId result : node.results) made_by[result] = fmt::format("n{}", i);
     for (const ValueId operand : node.operands) {
       if (!operand.valid()) continue;
       out += fmt::format("  {} -> n{} [label={}];\n", made_by[operand], i,
-                         in_quotes(to_string(graph.type(operand))));
+                         json_string(to_string(graph.type(operand))));
     }
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const Output& output = graph.outputs()[i];
     out += fmt::format("  out{} [label={}, shape=ellipse];\n  {} -> out{};\n", i,
-                       in_quotes("output " + output.name), made_by[output.value], i);
+                       json_string("output " + output.name), made_by[output.value], i);
   }
   return out + "}\n";
 }

@@ -1,6 +1,7 @@
 #include "tessera/api/executor/optimizer_link.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "tessera/api/executor/program.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "tessera/api/executor/cycle_estimate.h"
 #include "tessera/api/executor/input_check.h"

@@ -1,6 +1,7 @@
 #include "tessera/api/executor/weights_file.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <cerrno>

@@ -6,23 +6,10 @@
 #include <iterator>
 #include <map>
 
+#include "tessera/base/json_text.h"
+
 namespace tessera::cpu {
 namespace {
-
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
 
 double microseconds(Timeline::Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
@@ -63,7 +50,7 @@ std::string Timeline::to_json() const {
   std::string out = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   fmt::format_to(std::back_inserter(out),
                  R"({{"name": "process_name", "ph": "M", "pid": 1, "args": {{"name": {}}}}})",
-                 quoted("tessera: " + plan_.name));
+                 json_string("tessera: " + plan_.name));
   const Clock::time_point start = calls_.empty() ? Clock::time_point() : calls_.front().begin;
   const auto add = [&](const Span& span, size_t thread) {
     const Call& call = plan_.calls[span.call];
@@ -72,16 +59,16 @@ std::string Timeline::to_json() const {
         ",\n"
         R"({{"name": {}, "cat": {}, "ph": "X", "pid": 1, "tid": {}, "ts": {:.3f}, "dur": {:.3f}, )"
         R"("args": {{"call": {}, "kernel": {}, "result": {}, "from": {}}}}})",
-        quoted(call.op), quoted(call.kernel), thread, microseconds(span.begin - start),
-        microseconds(span.end - span.begin), span.call, quoted(call.kernel), quoted(shape_of(call)),
-        quoted(call.origin));
+        json_string(call.op), json_string(call.kernel), thread, microseconds(span.begin - start),
+        microseconds(span.end - span.begin), span.call, json_string(call.kernel),
+        json_string(shape_of(call)), json_string(call.origin));
   };
   for (size_t thread = 0; thread < workers_.size(); ++thread) {
     fmt::format_to(std::back_inserter(out),
                    ",\n"
                    R"({{"name": "thread_name", "ph": "M", "pid": 1, "tid": {}, "args": )"
                    R"({{"name": {}}}}})",
-                   thread, quoted(thread == 0 ? "caller" : fmt::format("worker {}", thread)));
+                   thread, json_string(thread == 0 ? "caller" : fmt::format("worker {}", thread)));
     for (const Span& span : thread == 0 ? calls_ : workers_[thread]) add(span, thread);
   }
   return out + "\n]}\n";
