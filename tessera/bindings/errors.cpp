@@ -110,8 +110,9 @@ std::exception_ptr carried_by_python_error(const std::exception_ptr& error) {
     return carried_by(python.value().ptr());
   } catch (const python_error& python) {
     const py::gil_scoped_acquire gil;
-    // Autograd's engine has handed it to Python already.
-    return python.value ? carried_by(python.value) : taken_from_python();
+    // Autograd's engine has handed it to Python already; PyTorch 1.13 leaves no copy.
+    const std::exception_ptr taken = taken_from_python();
+    return taken || !python.value ? taken : carried_by(python.value);
   } catch (...) {
     return nullptr;
   }

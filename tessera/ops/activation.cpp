@@ -133,7 +133,7 @@ constexpr auto hardshrink = [](const Attrs& attrs) {
 
 constexpr auto softshrink = [](const Attrs& attrs) {
   return [lambd = value_of(attrs, "lambd")](float x) {
-    return x > lambd ? x - lambd : x < -lambd ? x + lambd : 0.0F;
+    return x > lambd ? x - lambd : x < -lambd ? x + lambd : x * 0.0F;  // what is no number stays so
   };
 };
 
@@ -216,6 +216,33 @@ std::vector<ValueId> decompose_prelu_backward(Builder& builder, const Node& node
   ValueId weight_grad = slopes;
   if (!folded.empty()) weight_grad = builder.add("sum", {slopes}, {{"dim", folded}});
   return {input_grad, builder.reshape(weight_grad, builder.shape(weight))};
+}
+
+// PyTorch 2 brings the weights into a shape that goes with x before it calls its kernel, and sums
+// their gradient itself.
+std::vector<TensorType> infer_prelu_kernel(const OpView& op) {
+  return {{common_type(op, Types::floats), common_shape(op)}};
+}
+
+std::vector<TensorType> infer_prelu_kernel_backward(const OpView& op) {
+  const TensorType result{common_type(op, Types::floats), common_shape(op)};
+  return {result, result};
+}
+
+std::vector<ValueId> decompose_prelu_kernel(Builder& builder, const Node& node) {
+  const ValueId x = node.operands[0];
+  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
+  const ValueId scaled = builder.add("mul", {node.operands[1], x});
+  return {builder.add("where", {builder.add("gt", {x, zero}), x, scaled})};
+}
+
+std::vector<ValueId> decompose_prelu_kernel_backward(Builder& builder, const Node& node) {
+  const ValueId grad = node.operands[0], x = node.operands[1], weight = node.operands[2];
+  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
+  const ValueId positive = builder.add("gt", {x, zero});
+  const ValueId scaled = builder.add("mul", {weight, grad});
+  return {builder.add("where", {positive, grad, scaled}),
+          builder.add("where", {positive, zero, builder.add("mul", {x, grad})})};
 }
 
 std::vector<Sample> prelu_samples(bool gradient) {
@@ -479,6 +506,27 @@ std::vector<OpDef> make_rows() {
        .cost = elementwise_cost<4>,
        .decompose = decompose_prelu_backward,
        .samples = prelu_samples(true)},
+      {.name = "prelu_kernel",
+       .operands = "self, weight",
+       .results = "out",
+       .doc = "x above 0, x times its weight below",
+       .kind = Kind::composite,
+       .aten = {{"_prelu_kernel", "self, weight"}},
+       .infer = infer_prelu_kernel,
+       .cost = elementwise_cost<2>,
+       .decompose = decompose_prelu_kernel,
+       .samples = {{{reals({2, 3, 5}), reals({1, 3, 1})}}, {{reals({7}), reals({1})}}}},
+      {.name = "prelu_kernel_backward",
+       .operands = "grad_output, self, weight",
+       .results = "grad_input, grad_weight",
+       .doc = "gradients of prelu_kernel",
+       .kind = Kind::composite,
+       .aten = {{"_prelu_kernel_backward", "grad_output, self, weight"}},
+       .infer = infer_prelu_kernel_backward,
+       .cost = elementwise_cost<4>,
+       .decompose = decompose_prelu_kernel_backward,
+       .samples = {{{reals({2, 3, 5}), reals({2, 3, 5}), reals({1, 3, 1})}},
+                   {{reals({7}), reals({7}), reals({1})}}}},
   };
 }
 

@@ -262,6 +262,9 @@ std::vector<OpDef> make_rows() {
        .attrs = {integer("num_weights"), by_frequency, mode, padding},
        .aten = {{"_embedding_bag_dense_backward",
                  "grad, indices, offset2bag, bag_size, maximum_indices, per_sample_weights | "
+                 "num_weights, scale_grad_by_freq, mode, padding_idx"},
+                {"_embedding_bag_backward",
+                 "grad, indices, offset2bag, bag_size, maximum_indices, per_sample_weights | "
                  "num_weights, scale_grad_by_freq, mode, padding_idx"}},
        .infer = infer_bag_backward,
        .cost = cost_of_bags,

@@ -215,6 +215,13 @@ std::optional<MatchedCall> match(const AtenCall& call) {
   // Norms and noise leave their arguments alone in evaluation.
   const bool evaluates = matched.attrs.has("training") && !matched.attrs.flag("training");
   if (!evaluates) matched.hidden_mutations = spelling.hidden_mutations;
+  for (const size_t i : call.written_arguments()) {
+    const std::string& name = call.schema().arguments()[i].name();
+    const bool hidden =
+        std::any_of(spelling.hidden_mutations.begin(), spelling.hidden_mutations.end(),
+                    [&](const auto& mutation) { return mutation.first == name; });
+    if (!hidden) matched.written.push_back(i);
+  }
   return matched;
 }
 

@@ -51,7 +51,9 @@ struct MatchedCall {
   const OpDef* op = nullptr;
   std::vector<CallOperand> operands;
   Attrs attrs;  // element types as PyTorch has them
-  // (argument name, result): what the call changes without its schema saying so.
+  // Arguments that the call changes and its schema marks; they take the results in order.
+  std::vector<size_t> written;
+  // (argument name, result): what else it changes, where some version's schema does not say so.
   std::vector<std::pair<std::string, size_t>> hidden_mutations;
 };
 

@@ -52,9 +52,9 @@ constexpr AtenFacts table[] = {
     // Changed in secret: statistics of a training step, and the noise that was drawn.
     {.name = "native_batch_norm", .secret_writes = "running_mean, running_var"},
     {.name = "native_batch_norm.out", .secret_writes = "running_mean, running_var"},
-    {.name = "rrelu_with_noise", .secret_writes = "noise"},
-    {.name = "rrelu_with_noise.out", .secret_writes = "noise"},
-    {.name = "rrelu_with_noise_", .secret_writes = "noise"},
+    {.name = "rrelu_with_noise", .versions = {.last = 205}, .secret_writes = "noise"},
+    {.name = "rrelu_with_noise.out", .versions = {.last = 205}, .secret_writes = "noise"},
+    {.name = "rrelu_with_noise_", .versions = {.last = 205}, .secret_writes = "noise"},
 
     // Values and sizes that only a run knows.
     {.name = "is_nonzero", .values = ValueDependence::always},
@@ -123,6 +123,26 @@ constexpr AtenFacts table[] = {
     {.name = "rnn_tanh.input", .caught_whole = true},
     {.name = "rnn_relu.input", .caught_whole = true},
     {.name = "div.Scalar", .caught_whole = true},
+
+    // For which PyTorch chooses among kernels of its own, each with a derivative of its own.
+    {.name = "scaled_dot_product_attention", .versions = {.first = 200}, .caught_whole = true},
+
+    // What rows know and only some versions have.
+    {.name = "_native_batch_norm_legit_functional", .versions = {.first = 200}},
+    {.name = "_native_batch_norm_legit_no_training", .versions = {.first = 200}},
+    {.name = "prelu_backward", .versions = {.last = 113}},
+    {.name = "_prelu_kernel", .versions = {.first = 200}},
+    {.name = "_prelu_kernel_backward", .versions = {.first = 200}},
+    {.name = "upsample_nearest1d_backward.vec", .versions = {.last = 113}},
+    {.name = "upsample_nearest2d_backward.vec", .versions = {.last = 113}},
+    {.name = "upsample_nearest3d_backward.vec", .versions = {.last = 113}},
+    {.name = "_upsample_nearest_exact1d_backward.vec", .versions = {.last = 113}},
+    {.name = "_upsample_nearest_exact2d_backward.vec", .versions = {.last = 113}},
+    {.name = "_upsample_nearest_exact3d_backward.vec", .versions = {.last = 113}},
+    {.name = "upsample_linear1d_backward.vec", .versions = {.last = 113}},
+    {.name = "upsample_bilinear2d_backward.vec", .versions = {.last = 113}},
+    {.name = "upsample_trilinear3d_backward.vec", .versions = {.last = 113}},
+    {.name = "upsample_bicubic2d_backward.vec", .versions = {.last = 113}},
 };
 
 constexpr std::string_view python_losses[] = {

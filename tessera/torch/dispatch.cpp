@@ -6,7 +6,9 @@
 #include <atomic>
 
 #include "tessera/base/error.h"
+#include "tessera/torch/aten_call.h"
 #include "tessera/torch/aten_facts.h"
+#include "tessera/torch/attention.h"
 #include "tessera/torch/compat.h"
 #include "tessera/torch/ctc.h"
 #include "tessera/torch/recurrent.h"
@@ -80,6 +82,25 @@ struct Instead<form> {
     return loss;
   }
 };
+
+// By the names of its arguments: later versions have more of them.
+void call_attention(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
+  const at::Tensor result = guard_errors([&] {
+    const AtenCall call(op, *stack);
+    static_forms::Attention given{call.tensor("query"), call.tensor("key"), call.tensor("value"),
+                                  call.tensor("attn_mask")};
+    given.dropout = call.find("dropout_p")->toDouble();
+    given.is_causal = call.find("is_causal")->toBool();
+    const c10::IValue* scale = call.find("scale");
+    if (scale && !scale->isNone()) given.scale = scale->toDouble();
+    const c10::IValue* shares_heads = call.find("enable_gqa");
+    given.shares_heads = shares_heads && shares_heads->toBool();
+    return static_forms::attention(given);
+  });
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  stack->push_back(result);
+}
 
 at::Tensor identity_loss(const at::Tensor& x, int64_t reduction) {
   switch (reduction) {
@@ -165,6 +186,10 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("gru.input", &tessera::Instead<&forms::gru>::call);
   library.impl("rnn_tanh.input", &tessera::Instead<&forms::rnn_tanh>::call);
   library.impl("rnn_relu.input", &tessera::Instead<&forms::rnn_relu>::call);
+  if (tessera::facts_of("scaled_dot_product_attention").caught_whole) {  // of this version's
+    library.impl("scaled_dot_product_attention",
+                 torch::CppFunction::makeFromBoxedFunction<&tessera::call_attention>());
+  }
 }
 
 TORCH_LIBRARY(poptorch, library) {

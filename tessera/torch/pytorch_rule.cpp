@@ -57,10 +57,10 @@ bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
   return dtype_of(pytorchs[0].toTensor().scalar_type()) == rows[0].dtype;
 }
 
-bool makes_floats_of_floats(const AtenCall& call) {
+bool is_all_floats(const AtenCall& call) {
   if (!call.written_arguments().empty()) return false;
   for (const at::Tensor& tensor : call.tensors()) {
-    if (tensor.scalar_type() != at::kFloat) return false;
+    if (tensor.scalar_type() != at::kFloat || tensor.numel() == 0) return false;
   }
   return true;
 }

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-enum class Meaning { no_memory, wrong_types, meta_rule, kernels_own_rule, cpp_file };
+enum class Meaning { no_memory, wrong_types, meta_rule, kernels_own_rule, no_rule, cpp_file };
 
 struct Words {
   Meaning meaning;
@@ -27,10 +27,13 @@ constexpr Words table[] = {
     {Meaning::wrong_types, "same dtype"},
     {Meaning::wrong_types, "dtype is wrong"},
     {Meaning::wrong_types, "dtype of out"},
+    {Meaning::wrong_types, "with a bool tensor is not supported"},
+    {Meaning::wrong_types, "Integers to negative integer powers"},
 
     {Meaning::meta_rule, "\nMeta: registered at "},
     {Meaning::kernels_own_rule, "RegisterMeta.cpp", {.last = 206}},
     {Meaning::kernels_own_rule, "RegisterMeta_", {.first = 207}},
+    {Meaning::no_rule, "MetaFallbackKernel.cpp", {.first = 200}},
     {Meaning::cpp_file, ".cpp"},
 };
 
@@ -63,6 +66,10 @@ std::string_view place_of_meta_rule(std::string_view computed_table) {
 
 bool is_kernels_own_rule(std::string_view place) {
   return !words_in(place, Meaning::kernels_own_rule).empty();
+}
+
+bool is_rule_that_throws(std::string_view place) {
+  return !words_in(place, Meaning::no_rule).empty();
 }
 
 bool is_rule_in_cpp(std::string_view place) { return !words_in(place, Meaning::cpp_file).empty(); }

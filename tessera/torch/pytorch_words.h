@@ -18,6 +18,8 @@ bool says_wrong_types(std::string_view message);
 std::string_view place_of_meta_rule(std::string_view computed_table);
 // Whether that place is the code that kernels begin with, written from their declarations.
 bool is_kernels_own_rule(std::string_view place);
+// Whether it is only what says that there is none.
+bool is_rule_that_throws(std::string_view place);
 // Whether it is code in C++ at all.
 bool is_rule_in_cpp(std::string_view place);
 

@@ -43,6 +43,8 @@ TEST(PytorchWords, ElementTypesThatAreRefused) {
       [&] { at::bitwise_and(floats, floats); },
       [&] { at::mm(floats, doubles); },
       [&] { at::add_out(ints, floats, floats); },
+      [&] { at::sub(ints.to(at::kBool), 1); },
+      [&] { at::pow(ints, -1); },
   };
   for (const auto& call : calls) {
     const std::string words = words_of(call);

@@ -126,7 +126,7 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                                operand.scalar ? Shape{} : shape_of(operand.tensor)});
   }
 
-  const bool types_matter = !makes_floats_of_floats(call);
+  const bool types_matter = !is_all_floats(call);
   const auto ruled = types_matter ? ruled_results(call, front_end_.forget_error) : std::nullopt;
   Attrs attrs = matched.attrs;
   if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
@@ -148,7 +148,7 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
       builder_.add_all(row.name, std::move(operands), narrowed_attrs(attrs));
 
   // Arguments that the call changes take the results in order; the rest are fresh tensors.
-  const auto written = call.written_arguments();
+  const std::vector<size_t>& written = matched.written;
   for (size_t i = 0; i < written.size(); ++i) {
     at::Tensor target = call.argument(written[i]).toTensor();
     if (written.size() == 1 && call.schema().arguments()[written[0]].is_out()) {

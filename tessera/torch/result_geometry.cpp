@@ -28,6 +28,7 @@ Rule read_rule(const c10::OperatorHandle& op) {
   const std::string table = op.dumpComputedTable();
   const std::string_view place = place_of_meta_rule(table);
   if (is_kernels_own_rule(place)) return Rule::kernels_own;
+  if (is_rule_that_throws(place)) return Rule::none;
   if (!is_rule_in_cpp(place)) return Rule::late;
   const AtenFacts& facts = facts_of(c10::toString(op.operator_name()));
   return facts.lacks_meta_rule ? Rule::none : Rule::generic;
@@ -71,7 +72,8 @@ torch::jit::Stack made_by_pytorch(const AtenCall& call, bool is_cheap,
   if (plain && (rule == Rule::late || rule == Rule::none)) return {};
   std::vector<Ask> asks;
   if (rule != Rule::none) asks.emplace_back(shapes_only);
-  if (is_cheap && rule != Rule::kernels_own) {
+  // A kernel may start with its rule and still give its result another format.
+  if (is_cheap && !(plain && rule == Rule::kernels_own)) {
     const Ask kernel = [&](const AtenCall& asked) { return trial_run(asked, forget_error); };
     asks.insert(plain ? asks.end() : asks.begin(), kernel);
   }

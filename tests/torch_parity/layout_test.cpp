@@ -53,6 +53,7 @@ void compare_layouts(const Call& call, const LaidOut& operands, const std::strin
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t i = 0; i < theirs.size(); ++i) {
     if (theirs[i].numel() == 0) continue;
+    if (!memory_order(geometry_of(theirs[i]))) continue;  // a program's values have no gaps
     EXPECT_EQ(ours[i].strides(), theirs[i].strides())
         << "result " << i << " of " << results << ", shape " << theirs[i].sizes();
   }
@@ -62,7 +63,7 @@ class Layouts : public testing::TestWithParam<const OpDef*> {};
 
 TEST_P(Layouts, ArePyTorchs) {
   const OpDef& row = *GetParam();
-  for (const AtenSpelling& spelling : row.aten) {
+  for (const AtenSpelling& spelling : spellings_here(row)) {
     for (size_t s = 0; s < row.samples.size(); ++s) {
       at::manual_seed(s + 1);
       const auto call = spelled(row, spelling, row.samples[s], Layout::dense);

@@ -158,13 +158,27 @@ struct Call {
   std::vector<size_t> tensors;  // arguments that are tensors, in order
 };
 
-inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spelling,
-                                   const Sample& sample, Layout layout, const Tweak& tweak = {}) {
+inline std::optional<c10::OperatorHandle> operator_of(const AtenSpelling& spelling) {
   const size_t dot = spelling.overload.find('.');
   const bool aten = spelling.overload.find("::") == std::string::npos;
-  const std::string name = (aten ? "aten::" : "") + spelling.overload.substr(0, dot);
-  const std::string overload = dot == std::string::npos ? "" : spelling.overload.substr(dot + 1);
-  Call call{c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()), {}, {}};
+  const auto found = c10::Dispatcher::singleton().findSchema(
+      {(aten ? "aten::" : "") + spelling.overload.substr(0, dot),
+       dot == std::string::npos ? "" : spelling.overload.substr(dot + 1)});
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+// Those that this version of PyTorch has.
+inline std::vector<std::reference_wrapper<const AtenSpelling>> spellings_here(const OpDef& row) {
+  std::vector<std::reference_wrapper<const AtenSpelling>> here;
+  for (const AtenSpelling& spelling : row.aten) {
+    if (operator_of(spelling)) here.emplace_back(spelling);
+  }
+  return here;
+}
+
+inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spelling,
+                                   const Sample& sample, Layout layout, const Tweak& tweak = {}) {
+  Call call{operator_of(spelling).value(), {}, {}};
   const ParsedSpelling& parts = parsed(spelling);
   for (const auto& attribute : parts.attributes) {
     if (!attribute.fixed) continue;

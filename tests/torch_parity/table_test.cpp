@@ -201,7 +201,7 @@ TEST_P(Table, FollowsPyTorch) {
   // Random numbers are its own; base/rng_test and the family's test look at their distribution.
   if (row.traits.reads_random_state) return;
   int tried = 0;
-  for (const AtenSpelling& spelling : row.aten) {
+  for (const AtenSpelling& spelling : spellings_here(row)) {
     for (size_t s = 0; s < row.samples.size(); ++s) {
       for (const Layout layout :
            {Layout::dense, Layout::transposed, Layout::stepped, Layout::mixed}) {
@@ -223,7 +223,7 @@ TEST_P(Table, FollowsPyTorch) {
       }
     }
   }
-  EXPECT_TRUE(row.aten.empty() || tried > 0) << "no sample can be spelled in ATen";
+  EXPECT_TRUE(spellings_here(row).empty() || tried > 0) << "no sample can be spelled in ATen";
 }
 
 int64_t largest_operand(const Sample& sample) {
@@ -237,7 +237,7 @@ int64_t largest_operand(const Sample& sample) {
 // Results for other samples than the row's own: forward only, and where PyTorch takes the call.
 void compare_variant(const OpDef& row, const Sample& sample, const Tweak& tweak,
                      bool may_refuse = false) {
-  for (const AtenSpelling& spelling : row.aten) {
+  for (const AtenSpelling& spelling : spellings_here(row)) {
     at::manual_seed(1);
     const auto call = spelled(row, spelling, sample, Layout::dense, tweak);
     if (!call) continue;
@@ -316,6 +316,7 @@ const Names odd_values_undefined = {"cast",
 TEST_P(Table, MeetsOddValues) {
   const OpDef& row = *GetParam();
   if (row.traits.reads_random_state || odd_values_undefined.contains(row.name)) return;
+  if (row.name == "softshrink" && compat::torch_version < 200) return;  // it made zeros of NaN
   for (Sample sample : small_samples(row)) {
     compare_variant(row, sample, {.odd = true});
     // More of them, where operands have one shape.
