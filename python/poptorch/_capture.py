@@ -117,6 +117,12 @@ def _change(name, before, after):
     )
 
 
+def _autocasts():
+    if hasattr(torch, "get_autocast_dtype"):  # from PyTorch 2.4 on
+        return torch.is_autocast_enabled("cpu")
+    return torch.is_autocast_cpu_enabled()
+
+
 _AUTOCAST_ENTER = torch.autocast.__enter__
 
 
@@ -230,6 +236,13 @@ def keeping_registered(model: torch.nn.Module):
         raise poptorch_core.Error(changed)
 
 
+def _as_written():
+    """Modules that torch.compile() wrapped run as their eager selves: they are being compiled."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
+
+
 @contextlib.contextmanager
 def capturing(model: torch.nn.Module):
     """Report module paths of `model` to the capture and guard values, for one forward."""
@@ -254,13 +267,13 @@ def capturing(model: torch.nn.Module):
     for name, loss in _LOSSES.items():
         setattr(torch.nn.functional, name, _marked(name, loss))
     torch.autocast.__enter__ = _enter_autocast
-    if torch.is_autocast_cpu_enabled():
+    if _autocasts():
         _warn_of_autocast()
     # Distributions look at their parameters' values to check them.
     checks_arguments = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:
-        with static_forms(), keeping_registered(model):
+        with _as_written(), static_forms(), keeping_registered(model):
             yield
     finally:
         for name, method in _ORIGINAL.items():

@@ -1,7 +1,6 @@
 """The Python face of an executor: argument binding, attribute forwarding, wrapping."""
 
 import collections.abc
-import copy
 import warnings
 import weakref
 from typing import Any, Dict, List, Optional, Union
@@ -51,7 +50,7 @@ class PoplarExecutor(Inspection):
         self._user_model = model
         self._watch = Watch(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else None
         # Shares parameters, buffers and sub-modules; has the training flag of this moment.
-        self._traced = copy.copy(model)
+        self._traced = _wrapping.shallow_copy(model)
         self._training = training
         self._groupings: Dict[str, Grouping] = {}
         self._inputs: Optional[Bound] = None  # of the call that was compiled for,
@@ -159,6 +158,7 @@ class PoplarExecutor(Inspection):
 
     def _prepare_compilation(self, signature, bound):
         check_groupings(self._groupings, self._traced, self.options.replication_factor)
+        _check_plain([*zip(bound.names, bound.tensors), *self._traced.named_parameters()])
         self._inputs = bound._replace(
             positional=_structure.noting_order(bound.positional),
             by_name=_structure.noting_order(bound.by_name),
@@ -329,6 +329,15 @@ def _restored(kind, model, options, training, optimizer, state):
     executor._core.restore_rng_state(state["rng_state"])
     executor.__dict__.update(state["others"])
     return executor
+
+
+def _check_plain(named_tensors):
+    for name, tensor in named_tensors:
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise poptorch_core.Error(
+                f"'{name}' is a {type(tensor).__name__}, a tensor whose operators are Python of its "
+                "own (__torch_dispatch__), which no program can follow; pass a plain torch.Tensor"
+            )
 
 
 def _hidden_tensors(value):

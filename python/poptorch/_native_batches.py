@@ -16,6 +16,7 @@ from . import poptorch_core
 
 _MNIST_FAMILY = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
 _MNIST_PARTS = ("data", "targets", "transform", "target_transform")
+_CALLS = ("_call_impl", "_wrapped_call_impl")  # what calling a module is in PyTorch 1.13, and in 2
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
 
@@ -204,8 +205,9 @@ def _is_normalize(part, module):
     of_all = torch.nn.modules.module
     return (
         _has(type(part), module, "Normalize", "forward")
-        and _is_original(type(part).__call__, of_all, "Module._call_impl")
+        and any(_is_original(type(part).__call__, of_all, f"Module.{name}") for name in _CALLS)
         and not {"forward", "__call__"} & vars(part).keys()
+        and getattr(part, "_compiled_call_impl", None) is None
         and not any(getattr(part, name) for name in _HOOKS)
         and not any(getattr(of_all, f"_global{name}", None) for name in _HOOKS)
         and _is_original(functional.normalize, functional, "normalize")
@@ -265,7 +267,7 @@ class _Prefetching(torch_loader._BaseDataLoaderIter):
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
         self._ahead = collections.deque()
-        for _ in range(self._prefetch_factor * self._num_workers):
+        for _ in range(loader.prefetch_factor * loader.num_workers):
             self._ask_sampler()
 
     def _ask_sampler(self):

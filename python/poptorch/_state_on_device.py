@@ -1,5 +1,6 @@
 """The state of an optimiser as a dictionary whose tensors are fetched when somebody looks."""
 
+import collections
 from typing import Any, Optional, Tuple
 
 from . import _dict_hooks, poptorch_core
@@ -8,7 +9,7 @@ from . import _dict_hooks, poptorch_core
 class StateOnDevice(dict):
     """What an optimiser remembered when it was asked; a later run does not change it.
 
-    Copies and pickles are plain dictionaries.
+    Copies and pickles are dictionaries of a kind that torch.load() takes for data.
     """
 
     def __init__(self, snapshot: poptorch_core.OptimizerSnapshot):
@@ -22,7 +23,7 @@ class StateOnDevice(dict):
             self.update(values)
 
     def __reduce_ex__(self, protocol: Any) -> Tuple[type, tuple]:
-        return dict, (dict(self),)
+        return collections.OrderedDict, (dict(self),)
 
 
 _dict_hooks.call_before(StateOnDevice, _dict_hooks.ALL, StateOnDevice._fetch)

@@ -4,6 +4,7 @@ The classes of the module, its parameters and its buffers are changed in place, 
 reference the user holds takes part. Copies and pickles have the original classes.
 """
 
+import copy
 import copyreg
 import functools
 import threading
@@ -229,6 +230,17 @@ def _module_class(original):
             "__doc__": original.__doc__,
         },
     )
+
+
+def shallow_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """A module of the user's class that shares everything with this one."""
+    if not torch.nn.utils.parametrize.is_parametrized(module):
+        return copy.copy(module)
+    # Such a module refuses to be copied, because its class cannot be pickled.
+    original = getattr(type(module), "_poptorch_original", type(module))
+    twin = original.__new__(original)
+    twin.__dict__.update(module.__dict__)
+    return twin
 
 
 def unwrap(module: torch.nn.Module, executor: Any) -> None:

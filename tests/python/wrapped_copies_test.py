@@ -17,7 +17,7 @@ COPIES = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     "pickle": lambda m: pickle.loads(pickle.dumps(m)),
-    "torch.save": lambda m: torch.load(_saved(m)),
+    "torch.save": lambda m: torch.load(_saved(m), weights_only=False),
 }
 
 
@@ -75,6 +75,16 @@ def test_a_module_with_its_own_way_of_pickling_keeps_it():
 
 
 @pytest.mark.spec("1.2 pickle and copy")
+def test_a_parametrised_module_can_be_wrapped():
+    torch.manual_seed(0)
+    model = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(4, 4))
+    inputs = torch.randn(2, 4)
+    with pytest.raises(RuntimeError, match="parametrized"):
+        copy.copy(model)
+    executor = poptorch.inferenceModel(model, QUIET.clone())
+    torch.testing.assert_close(executor(inputs), model(inputs))
+
+
 def test_saved_weights_load_without_us(tmp_path):
     model = MLP()
     train(model, steps=2)
@@ -89,7 +99,7 @@ def test_saved_weights_load_without_us(tmp_path):
         "sys.modules['poptorch'] = None  # importing it fails\n"
         "from models import MLP\n"
         f"folder = {str(tmp_path)!r}\n"
-        "w, m, p, o = (torch.load(f'{folder}/{n}.pth')\n"
+        "w, m, p, o = (torch.load(f'{folder}/{n}.pth', weights_only=n != 'model')\n"
         "              for n in ('weights', 'model', 'parameters', 'output'))\n"
         "assert type(m) is MLP and type(next(m.parameters())) is torch.nn.Parameter\n"
         "assert all(torch.equal(w[k], v) for k, v in m.state_dict().items())\n"
