@@ -30,6 +30,17 @@ def build_jobs():
     return subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.PIPE).stdout.strip()
 
 
+def torch_release():
+    """Of the PyTorch that this Python has: what is built for it runs with no other."""
+    command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if found.returncode != 0:
+        sys.exit(
+            f"{sys.executable} has no PyTorch to build for; with --no-build-isolation it is seen"
+        )
+    return ".".join(found.stdout.split(".")[:2])
+
+
 class CMakeBuild(build_ext):
     """Takes the extension module, and what CMake wrote beside it, from a CMake folder."""
 
@@ -65,6 +76,7 @@ SCRATCH.mkdir(exist_ok=True)
 shutil.rmtree(SCRATCH / "lib", ignore_errors=True)
 setup(
     version=version(),
+    install_requires=[f"torch == {torch_release()}.*", "tqdm"],
     packages=find_packages("python"),
     package_dir={"": "python"},
     package_data={"": ["*.pyi", "py.typed"]},

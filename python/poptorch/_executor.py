@@ -335,8 +335,8 @@ def _check_plain(named_tensors):
     for name, tensor in named_tensors:
         if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             raise poptorch_core.Error(
-                f"'{name}' is a {type(tensor).__name__}, a tensor whose operators are Python of its "
-                "own (__torch_dispatch__), which no program can follow; pass a plain torch.Tensor"
+                f"'{name}' is a {type(tensor).__name__}, a tensor with operators of its "
+                "own (__torch_dispatch__), which a program cannot follow; pass a plain torch.Tensor"
             )
 
 

@@ -11,8 +11,9 @@ _backward = torch.Tensor.backward
 
 @functools.wraps(_backward)
 def _refusing_backward(self, *args, **kwargs):
-    # Told by their memory: marking the tensors themselves would cost every call something.
-    if poptorch_core.is_result(self):
+    # Told by their memory: marking the tensors themselves would cost every call something. Behind
+    # those of torch.compile() there is a program for their gradients.
+    if self.grad_fn is None and poptorch_core.is_result(self):
         raise poptorch_core.Error(
             "backward() cannot be called explicitly on outputs of a PopTorch model. If you're "
             "using a trainingModel, its call has run forward, backward and the update of the "

@@ -237,7 +237,7 @@ def shallow_copy(module: torch.nn.Module) -> torch.nn.Module:
     if not torch.nn.utils.parametrize.is_parametrized(module):
         return copy.copy(module)
     # Such a module refuses to be copied, because its class cannot be pickled.
-    original = getattr(type(module), "_poptorch_original", type(module))
+    original: Any = getattr(type(module), "_poptorch_original", type(module))
     twin = original.__new__(original)
     twin.__dict__.update(module.__dict__)
     return twin

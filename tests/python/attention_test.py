@@ -1,4 +1,4 @@
-"""F.scaled_dot_product_attention as part of a program: as close to float64 as eager, gradients too."""
+"""F.scaled_dot_product_attention in a program: as close to float64 as eager, gradients too."""
 import poptorch
 import pytest
 import torch

@@ -1,0 +1,265 @@
+"""torch.compile(backend="tessera"): eager PyTorch's numbers, whatever the graph looks like."""
+import copy
+import threading
+
+import poptorch
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+if not hasattr(torch, "compile"):
+    pytest.skip("PyTorch 1.13 has no torch.compile()", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def afresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+class Attention(nn.Module):
+    """A block of a small GPT."""
+
+    def __init__(self, size=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.embed = nn.Embedding(11, size)
+        self.norm = nn.LayerNorm(size)
+        self.qkv = nn.Linear(size, 3 * size)
+        self.out = nn.Linear(size, 11)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.norm(x)).chunk(3, -1)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(x + y.transpose(1, 2).flatten(2)).flatten(0, 1)
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 8, 3),
+        nn.GELU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+
+
+MODELS = {
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.PReLU(), nn.Linear(16, 5)),
+        lambda n: (torch.randn(n, 6), torch.randint(5, (n,))),
+    ),
+    "convolutions": (
+        convolutions,
+        lambda n: (torch.randn(n, 3, 12, 12), torch.randint(5, (n,))),
+    ),
+    "attention": (
+        Attention,
+        lambda n: (torch.randint(11, (n, 7)), torch.randint(11, (n * 7,))),
+    ),
+}
+
+
+def trained(model, run, batches, optimizer=torch.optim.SGD):
+    optimizer = optimizer(model.parameters(), lr=0.05)
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(run(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def assert_same_state(ours, theirs):
+    for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values()):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_it_is_found_by_its_entry_point():
+    assert "tessera" in torch._dynamo.list_backends()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_training_follows_eager(name, optimizer):
+    make, batch = MODELS[name]
+    model = make()
+    eager = copy.deepcopy(model)
+    batches = [batch(4) for _ in range(4)]
+    ours = trained(model, torch.compile(model, backend="tessera"), batches, optimizer)
+    theirs = trained(eager, eager, batches, optimizer)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=1e-4, atol=1e-5)
+    if optimizer is torch.optim.SGD:  # Adam makes large steps of the rounding of small gradients
+        assert_same_state(model, eager)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inference_is_eagers_for_every_shape(name):
+    make, batch = MODELS[name]
+    model = make().eval()
+    compiled = torch.compile(model, backend="tessera")
+    with torch.no_grad():
+        for count in (4, 2, 7, 4, 3):
+            x, _ = batch(count)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_that_change_in_training():
+    model = convolutions()
+    eager = copy.deepcopy(model)
+    batches = [MODELS["convolutions"][1](count) for count in (4, 6, 4, 5)]
+    trained(model, torch.compile(model, backend="tessera"), batches)
+    trained(eager, eager, batches)
+    assert_same_state(model, eager)
+
+
+def test_a_loss_within_the_graph():
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = convolutions()
+
+        def forward(self, x, y):
+            return F.cross_entropy(self.net(x), y)
+
+    model = WithLoss()
+    eager = copy.deepcopy(model)
+    x, y = MODELS["convolutions"][1](4)
+    torch.compile(model, backend="tessera")(x, y).backward()
+    eager(x, y).backward()
+    for a, b in zip(model.parameters(), eager.parameters()):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_inputs():
+    compiled = torch.compile(lambda x, y: (x * y.sin()).sum(0), backend="tessera")
+    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    compiled(x, y).square().sum().backward()
+    ours = x.grad, y.grad
+    x.grad = y.grad = None
+    (x * y.sin()).sum(0).square().sum().backward()
+    torch.testing.assert_close(ours, (x.grad, y.grad))
+
+
+def test_graph_breaks_run_eagerly():
+    def function(x):
+        y = x * 2
+        if y.sum().item() > 0:  # a value: what comes before and after are graphs of their own
+            return y + 1
+        return y - 1
+
+    compiled = torch.compile(function, backend="tessera")
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_results_keep_their_types():
+    def function(x, i):
+        return x.argmax(-1), i + 1, x > 0, x.to(torch.int8), x.shape[0]
+
+    compiled = torch.compile(function, backend="tessera")
+    x, i = torch.randn(3, 4), torch.arange(3)
+    for ours, theirs in zip(compiled(x, i), function(x, i)):
+        if isinstance(theirs, int):
+            assert ours == theirs
+        else:
+            assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
+def test_buffers_and_arguments_that_forward_changes():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count += 1
+            x.mul_(2)
+            return x + self.count
+
+    model = Counts()
+    compiled = torch.compile(model, backend="tessera")
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), torch.full((3,), 3.0))
+    assert torch.equal(compiled(x), torch.full((3,), 6.0))
+    assert model.count == 2 and torch.equal(x, torch.full((3,), 4.0))
+
+
+def test_two_forwards_before_a_backward():
+    model = convolutions().eval()
+    compiled = torch.compile(model, backend="tessera")
+    x, z = torch.randn(4, 3, 12, 12), torch.randn(4, 3, 12, 12)
+    (compiled(x).square().sum() + compiled(z).sum()).backward()
+    ours = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    (model(x).square().sum() + model(z).sum()).backward()
+    for a, p in zip(ours, model.parameters()):
+        torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_threads():
+    models = [nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
+    x = torch.randn(5, 6)
+    compiled = [torch.compile(model, backend="tessera") for model in models]
+    for run in compiled:
+        run(x)  # TorchDynamo itself compiles in one thread at a time
+    answers = [[] for _ in models]
+
+    def work(i):
+        answers[i].extend(compiled[i](x) for _ in range(20))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for model, results in zip(models, answers):
+        for result in results:
+            torch.testing.assert_close(result, model(x))
+
+
+def test_dropout_draws_and_scales():
+    compiled = torch.compile(lambda x: F.dropout(x, 0.25), backend="tessera")
+    x = torch.ones(20000, requires_grad=True)
+    first, second = compiled(x), compiled(x)
+    assert not torch.equal(first, second)
+    assert abs(first.mean().item() - 1) < 0.05
+    first.sum().backward()
+    assert torch.equal(x.grad, first.detach())  # the mask of forward
+
+
+def test_types_without_programs_are_pytorchs(caplog):
+    compiled = torch.compile(lambda x: x * 3, backend="tessera")
+    x = torch.full((2,), 1 / 3, dtype=torch.float64)
+    assert torch.equal(compiled(x), x * 3)
+
+
+def test_wrong_settings():
+    def run(**settings):
+        torch.compile(lambda x: x + 1, backend="tessera", **settings)(torch.ones(2))
+
+    with pytest.raises(Exception, match="'poptorch': poptorch.Options.*not 'speed'"):
+        run(options={"speed": 3})
+    with pytest.raises(Exception, match="must be poptorch.Options, not int"):
+        run(options={"poptorch": 3})
+    run(options={"poptorch": poptorch.Options().showCompilationProgressBar(False)})
+
+
+def test_a_compiled_module_in_a_wrapped_one_runs_as_itself():
+    inner = nn.Linear(4, 4)
+    model = nn.Sequential(torch.compile(inner, backend="tessera"), nn.ReLU())
+    x = torch.randn(2, 4)
+    model(x)  # as TorchDynamo has it
+    ours = poptorch.inferenceModel(model, poptorch.Options().showCompilationProgressBar(False))(x)
+    torch.testing.assert_close(ours, inner(x).relu())
