@@ -53,7 +53,7 @@ class Program:
     def loading(cls, strategy, body, dataset="Numbers(50)", workers=1):
         text = PROGRAM.format(strategy=strategy, body=body, dataset=dataset, workers=workers)
         made = cls("-c", text)
-        assert made.process.stdout.readline() == "ready\n", made.process.communicate()
+        assert _first_line(made.process.stdout) == "ready\n", made.process.communicate()
         return made
 
     def finish(self):
@@ -67,6 +67,14 @@ class Program:
             )
             time.sleep(0.05)
         return self.process.returncode, out, err
+
+
+def _first_line(pipe):
+    """Byte by byte: what a buffer took beyond it, communicate() would not see."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(pipe.fileno(), 1)):
+        line += byte
+    return line.decode()
 
 
 def shared_memory():
