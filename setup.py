@@ -30,15 +30,30 @@ def build_jobs():
     return subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.PIPE).stdout.strip()
 
 
-def torch_release():
-    """Of the PyTorch that this Python has: what is built for it runs with no other."""
-    command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if found.returncode != 0:
-        sys.exit(
-            f"{sys.executable} has no PyTorch to build for; with --no-build-isolation it is seen"
-        )
-    return ".".join(found.stdout.split(".")[:2])
+class Torch:
+    """The PyTorch that this Python has: what is built for it runs with no other."""
+
+    ASK = "import torch; print(torch.__version__, torch.__file__, torch._C._GLIBCXX_USE_CXX11_ABI)"
+
+    def __init__(self):
+        command = [sys.executable, "-c", self.ASK]
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if found.returncode != 0:
+            sys.exit(
+                f"{sys.executable} has no PyTorch to build for; pip's --no-build-isolation shows it"
+            )
+        version, file, new_abi = found.stdout.split()
+        self.release = ".".join(version.split(".")[:2])
+        self.root = pathlib.Path(file).parent
+        self.from_wheel = (self.root / "lib" / "libtorch_cpu.so").is_file()  # not from Debian
+        if new_abi != "True":
+            sys.exit(
+                f"PyTorch {version} was built with the C++ interface of before 2015, and Debian's "
+                "libraries were not: take PyTorch 2.7 or later"
+            )
+
+
+TORCH = Torch()
 
 
 class CMakeBuild(build_ext):
@@ -49,6 +64,8 @@ class CMakeBuild(build_ext):
         if not (folder / "CMakeCache.txt").is_file():
             options = ["-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_TESTS=OFF"]
             options.append(f"-DPython_EXECUTABLE={sys.executable}")
+            if TORCH.from_wheel:
+                options.append(f"-DTESSERA_TORCH_ROOT={TORCH.root}")
             self.run_or_exit(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options])
         jobs = ["--parallel", build_jobs()]
         self.run_or_exit(["cmake", "--build", folder, "--target", "poptorch_core", *jobs])
@@ -76,7 +93,7 @@ SCRATCH.mkdir(exist_ok=True)
 shutil.rmtree(SCRATCH / "lib", ignore_errors=True)
 setup(
     version=version(),
-    install_requires=[f"torch == {torch_release()}.*", "tqdm"],
+    install_requires=[f"torch == {TORCH.release}.*", "tqdm"],
     packages=find_packages("python"),
     package_dir={"": "python"},
     package_data={"": ["*.pyi", "py.typed"]},
