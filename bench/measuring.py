@@ -7,11 +7,23 @@ import tempfile
 from typing import Optional
 
 import onnx_peer
-from programs import PYTHON, ROOT, Epoch, Failed, Program, Setting, last_words, say
-from workloads import WORKLOADS
+from programs import (
+    PYTHON,
+    ROOT,
+    Epoch,
+    Failed,
+    Program,
+    Setting,
+    has_torch_compile,
+    last_words,
+    say,
+)
+from workloads import COMPILED_SIDES, WORKLOADS
 
 # A peer that is this many times slower than another at first gets no turns: the best one counts.
 HOPELESS = 1.5
+# Goals beside Inductor: to be ahead, and to compile in a twentieth of its first call.
+AHEAD, COMPILES_AHEAD = 1, 20
 LOADERS = 20  # processes that load data in the tutorial's program
 
 
@@ -105,6 +117,9 @@ def peers_of(name, threads, effort, folder):
         if workload.kind == "inference":
             same = Setting(threads, threads)
             sides += [("torchscript_frozen", same), ("torchscript_optimized", same)]
+        if has_torch_compile():
+            settings = eager_settings(threads, fewer=False)
+            sides += [(side, setting) for side in COMPILED_SIDES for setting in settings]
         for side, setting in sides:
             programs.append(Program(side, name, setting, effort.seconds, effort.quick))
             programs[-1].warm_up()
@@ -159,7 +174,8 @@ def rows_of_steps(name, programs, effort):
     peers = [program for program in programs if program is not ours]
     flops = next((program.flops for program in programs if program.flops), None)
     names = {family(program.side) for program in peers}
-    order = [peer for peer in ("onnxruntime", "torchscript", "eager") if peer in names]
+    known = ("onnxruntime", "torchscript", "eager", "inductor", "backend")
+    order = [peer for peer in known if peer in names]
     rows = []
     for peer_name in order:
         best = min((p for p in peers if family(p.side) == peer_name), key=lambda p: p.median())
@@ -176,24 +192,46 @@ def rows_of_steps(name, programs, effort):
         row["flops"] = flops
         if flops and effort.peak:
             row["percent_of_peak"] = 100 * flops / ours.median() / (effort.peak * ours.threads)
-        if WORKLOADS[name].kind == "inference" and peer_name != "onnxruntime":
+        if peer_name == "inductor":
+            set_goal(row, AHEAD, effort)
+        elif WORKLOADS[name].kind == "inference" and peer_name != "onnxruntime":
+            row["goal"] = row["reached"] = None
+        elif peer_name == "backend":  # ours too, without the whole step
             row["goal"] = row["reached"] = None
         rows.append(row)
     return rows
 
 
+def set_goal(row, goal, effort):
+    """Of a ratio that should be large."""
+    row["goal"] = None if effort.quick else goal
+    row["reached"] = None if effort.quick else row["ratio"] >= goal
+
+
+def seconds_of_one(side, name, setting, effort):
+    program = Program(side, name, setting, 0, effort.quick)
+    try:
+        return program.answer()["seconds"]
+    finally:
+        program.end()
+
+
 def measure_compile(name, effort):
     rows = []
     for threads in effort.threads_of(WORKLOADS[name]):
-        seconds = []
-        for _ in range(effort.rounds_of(WORKLOADS[name])):
-            program = Program("compile", name, effort.ours(threads), 0, effort.quick)
-            try:
-                seconds.append(program.answer()["seconds"])
-            finally:
-                program.end()
-        median = statistics.median(seconds)
-        rows.append(row_of(name, threads, effort, ours=median, unit="seconds"))
+        setting = effort.ours(threads)
+        seconds = [
+            seconds_of_one("compile", name, setting, effort)
+            for _ in range(effort.rounds_of(WORKLOADS[name]))
+        ]
+        ours = {"ours": statistics.median(seconds), "unit": "seconds"}
+        rows.append(row_of(name, threads, effort, **ours))
+        if not has_torch_compile():
+            continue
+        peer = seconds_of_one("compile_inductor", name, Setting(threads, threads), effort)
+        named = {"peer_name": "inductor", "peer_setting": Setting(threads, threads)}
+        rows.append(row_of(name, threads, effort, **ours, peer=peer, **named))
+        set_goal(rows[-1], COMPILES_AHEAD, effort)
     return rows
 
 

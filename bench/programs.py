@@ -1,5 +1,6 @@
 """The programs that are measured, each a process of its own with its number of threads."""
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -42,10 +43,26 @@ class Setting:
         environment["OPENBLAS_NUM_THREADS"] = str(self.blas_threads)
         paths = [str(BUILD / "python"), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        environment[
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
+        ] = "1"  # or its first call would be another
         environment.pop("TESSERA_PRECISION", None)
         if self.precise:
             environment["TESSERA_PRECISION"] = "precise"
         return environment
+
+
+@functools.lru_cache(maxsize=None)
+def torch_version():
+    command = [PYTHON, "-c", "import torch; print(torch.__version__)"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise Failed(last_words(result.stderr))
+    return result.stdout.strip()
+
+
+def has_torch_compile():
+    return int(torch_version().partition(".")[0]) >= 2
 
 
 class Measured:

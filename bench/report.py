@@ -47,7 +47,7 @@ def table(rows):
 def markdown(content):
     """What a run measured, and the command that measured it."""
     lines = [f"`{content['command']}`, {content['date']}, commit {content['commit']}, on"]
-    lines[-1] += f" {content['cpu']}, BLAS {content['blas']}"
+    lines[-1] += f" {content['cpu']}, PyTorch {content['torch']}, BLAS {content['blas']}"
     if content["peak"]:
         lines[-1] += f", FMA peak {content['peak'] / 1e9:.1f} GFLOP/s a thread"
     lines[-1] += ":"

@@ -2,10 +2,11 @@
 
 usage: worker.py SIDE WORKLOAD SECONDS [quick]
 
-SIDE is ours, eager, torchscript_frozen or torchscript_optimized. Answers in lines of JSON: when it
-has warmed up, the losses of the first steps (of inference: the outputs), the most memory it has had
-and, from eager, the operations of a step; then, for each line on its input, the seconds that a step
-took over about SECONDS of steps. SIDE compile only answers how long it took to compile.
+SIDE is ours, eager, torchscript_frozen, torchscript_optimized or one of COMPILED_SIDES. Answers in
+lines of JSON: when it has warmed up, the losses of the first steps (of inference: the outputs), the
+most memory it has had and, from eager, the operations of a step; then, for each line on its input,
+the seconds that a step took over about SECONDS of steps. SIDE compile only answers how long it took
+to compile, and compile_inductor how long Inductor took for its first step.
 """
 import contextlib
 import functools
@@ -15,10 +16,11 @@ import re
 import sys
 import time
 
+import compiled
 import flops
 import models
 import torch
-from workloads import WORKLOADS
+from workloads import COMPILED_SIDES, WORKLOADS
 
 WARM_UP = 3
 
@@ -64,6 +66,8 @@ def inference_step(side, model, images):
 
         options = poptorch.Options().showCompilationProgressBar(False)
         inference = poptorch.inferenceModel(model, options)
+    elif side in COMPILED_SIDES:
+        return compiled.inference_step(side, model, images)
     elif side == "eager":
         inference = model
     else:
@@ -80,6 +84,9 @@ def make_step(side, workload, quick):
     if workload.kind == "inference":
         torch.set_grad_enabled(False)
         return inference_step(side, model.model.eval(), batch[0])
+    if side in COMPILED_SIDES:
+        optimizer = optimizer_of(workload, torch.optim)(model.parameters())
+        return compiled.training_step(side, model, batch, optimizer)
     return {"ours": our_step, "eager": eager_step}[side](workload, model, batch)
 
 
@@ -109,11 +116,20 @@ def compile_once(workload, quick):
     answer(seconds=time.perf_counter() - start)
 
 
+def first_step_of_inductor(workload, quick):
+    """It compiles when it is called."""
+    start = time.perf_counter()
+    make_step("inductor_default", workload, quick)()
+    answer(seconds=time.perf_counter() - start)
+
+
 def main():
     side, name, seconds = sys.argv[1:4]
     workload, quick = WORKLOADS[name], "quick" in sys.argv[4:]
     if side == "compile":
         return compile_once(workload, quick)
+    if side == "compile_inductor":
+        return first_step_of_inductor(workload, quick)
     step = make_step(side, workload, quick)
     counted = flops.Flops() if side == "eager" else contextlib.nullcontext()
     with counted:

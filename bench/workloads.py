@@ -37,6 +37,9 @@ _RESNET = ("resnet18", (12, 3, 224, 224), (4, 3, 64, 64))
 _UNET16 = ("unet16", (1, 3, 320, 512), (1, 3, 64, 96))
 _UNET8 = ("unet8", (2, 3, 640, 1024), (2, 3, 64, 96))
 
+# Ways of torch.compile(), see compiled.py. Of Inductor's the faster one counts.
+COMPILED_SIDES = ("inductor_default", "inductor_tuned", "backend")
+
 WORKLOADS = {
     "cnn_b1": _cnn(1, {1: 12}),
     "cnn_b16": _cnn(16, {1: 5, 2: 8}),

@@ -100,6 +100,22 @@ def test_a_row_takes_the_best_of_the_peer(module, monkeypatch):
     assert row["percent_of_peak"] == pytest.approx(100 * 400 / 2000)
 
 
+def test_inductor_has_a_row_of_its_own(module):
+    measuring = module("measuring")
+    programs = [
+        Program(measuring, "eager", 2, 4.0),
+        Program(measuring, "inductor_default", 2, 2.0),
+        Program(measuring, "inductor_tuned", 2, 1.5),
+        Program(measuring, "ours", 2, 1.0),
+    ]
+    rows = measuring.rows_of_steps("cnn_b16", programs, effort_of(measuring))
+    assert [(row["peer_name"], row["ratio"], row["goal"]) for row in rows] == [
+        ("eager", 4, 8),
+        ("inductor", 1.5, 1),
+    ]
+    assert rows[1]["reached"]
+
+
 def test_inference_has_a_row_for_each_peer(module):
     measuring = module("measuring")
     programs = [
@@ -163,10 +179,12 @@ def test_threads_of_a_program(module):
 
 
 def test_the_page_says_what_was_not_measured(module):
-    content = dict(command="bench/run", date="today", commit="c", cpu="x", blas="y", peak=None)
+    content = dict(
+        command="bench/run", date="today", commit="c", cpu="x", torch="z", blas="y", peak=None
+    )
     failures = ["cnn_b1, ours: too hot"]
     text = module("report").markdown({**content, "rows": [], "failures": failures})
-    assert text.startswith("`bench/run`, today, commit c, on x, BLAS y:\n")
+    assert text.startswith("`bench/run`, today, commit c, on x, PyTorch z, BLAS y:\n")
     assert text.endswith("\n\nNot measured:\n\n- cnn_b1, ours: too hot")
 
 
