@@ -91,7 +91,8 @@ class Programs:
 
     def _program(self, args) -> "Program":
         key = tuple(
-            (arg.dtype, arg.shape) if isinstance(arg, torch.Tensor) else arg for arg in args
+            (arg.dtype, arg.shape, arg.stride()) if isinstance(arg, torch.Tensor) else arg
+            for arg in args
         )
         program = self._by_shapes.pop(key, None)
         if program is None:
@@ -114,7 +115,7 @@ class Program:
     def __call__(self, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
         self._step.args[:] = args
         try:
-            computed = self.executor(*(arg.detach() for arg in args if _is_input(arg)))
+            computed = self.executor(*(_memory_of(arg.detach()) for arg in args if _is_input(arg)))
         finally:
             self._step.args.clear()  # not ours to keep
         return tuple(self._results(args, iter(computed)))
@@ -126,7 +127,8 @@ class Program:
             elif place in self._step.constants:
                 yield self._step.constants[place]
             else:
-                yield next(computed).to(dtype)  # a program has no 64-bit types
+                result = next(computed).permute(self._step.orders[place])
+                yield result.to(dtype)  # a program has no 64-bit types
 
 
 class _Step(torch.nn.Module):
@@ -135,20 +137,24 @@ class _Step(torch.nn.Module):
     def __init__(self, graph, passed_on):
         super().__init__()
         self.graph = graph
-        # Both are shared with the executor's copy of this module.
+        # All are shared with the executor's copy of this module.
         self.args = []  # of the call that is captured
         self.constants = {}  # results that are no tensors
+        self.orders = {}  # of the other results' dimensions
         self._passed_on = passed_on
 
     def forward(self, *tensors):
         given = iter(tensors)
-        args = [next(given) if _is_input(arg) else arg for arg in self.args]
+        args = [_seen_as(arg, next(given)) if _is_input(arg) else arg for arg in self.args]
         results = []
         for place, (result, passed_on) in enumerate(zip(self.graph(*args), self._passed_on)):
             if passed_on is not None:
                 continue
             if isinstance(result, torch.Tensor):
-                results.append(result)
+                # As it lies in memory: later graphs were made for these strides.
+                order = sorted(range(result.dim()), key=lambda i: -result.stride(i))
+                self.orders[place] = sorted(range(result.dim()), key=order.__getitem__)
+                results.append(result.permute(order))
             else:
                 self.constants[place] = result
         return tuple(results)
@@ -156,6 +162,19 @@ class _Step(torch.nn.Module):
 
 def _is_input(arg):
     return isinstance(arg, torch.Tensor) and arg.numel() > 0  # a program has no empty inputs
+
+
+# Whether a graph may take a view() was decided by the strides of its arguments.
+def _memory_of(arg):
+    """The stretch of memory that an argument looks at; itself where that is all of it."""
+    if arg.is_contiguous():
+        return arg
+    last = sum((size - 1) * stride for size, stride in zip(arg.shape, arg.stride()))
+    return arg.as_strided((last + 1,), (1,))
+
+
+def _seen_as(arg, memory):
+    return memory if arg.is_contiguous() else memory.as_strided(arg.shape, arg.stride(), 0)
 
 
 def _outputs(graph):
@@ -185,6 +204,8 @@ def _computes(graph):
 def _refusal(graph):
     """Why a program would not have the numbers that PyTorch has, or nothing."""
     for node in graph.graph.nodes:
+        if "as_strided" in str(node.target):
+            return f"'{node.name}' looks at memory beyond its argument"
         for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
             if not isinstance(value, torch.Tensor):
                 continue
