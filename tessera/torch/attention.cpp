@@ -43,7 +43,13 @@ Masks masks_of(const Attention& given) {
     return {{}, at::ones({given.query.size(-2), given.key.size(-2)}, truth).tril(), {}};
   }
   if (!given.mask.defined()) return {};
-  if (given.mask.scalar_type() == at::kBool) {
+  const auto type = given.mask.scalar_type();
+  check(type == at::kBool || type == at::kFloat || type == given.query.scalar_type(),
+        ErrorKind::type,
+        "scaled_dot_product_attention: Expected attn_mask dtype to be bool or float or to match "
+        "query dtype, but got attn_mask.dtype: {}",
+        c10::toString(type));
+  if (type == at::kBool) {
     const at::Tensor idle = given.mask.any(-1, true).logical_not();
     return {{}, given.mask.logical_or(idle), idle};
   }

@@ -103,3 +103,12 @@ def test_a_mask_beside_is_causal_is_refused():
 
     with pytest.raises((poptorch.Error, RuntimeError, ValueError), match="Explicit attn_mask"):
         poptorch.inferenceModel(Both(), QUIET)(torch.randn(1, L, E))
+
+
+def test_a_mask_of_whole_numbers_is_refused():
+    class Whole(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x, attn_mask=torch.ones(L, L).int())
+
+    with pytest.raises((poptorch.Error, RuntimeError, TypeError), match="Expected attn_mask dtype"):
+        poptorch.inferenceModel(Whole(), QUIET)(torch.randn(1, L, E))
