@@ -191,30 +191,40 @@ std::vector<TensorType> infer_prelu_backward(const OpView& op) {
   return {op.type(1), op.type(2)};
 }
 
+// x above 0, x times its slope below; slopes have a shape that goes with x.
+ValueId bent(Builder& builder, ValueId x, ValueId slopes) {
+  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
+  const ValueId scaled = builder.add("mul", {slopes, x});
+  return builder.add("where", {builder.add("gt", {x, zero}), x, scaled});
+}
+
+// The gradients of x and, for each element of x, of its slope.
+std::pair<ValueId, ValueId> bent_backward(Builder& builder, ValueId grad, ValueId x,
+                                          ValueId slopes) {
+  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
+  const ValueId positive = builder.add("gt", {x, zero});
+  const ValueId scaled = builder.add("mul", {slopes, grad});
+  return {builder.add("where", {positive, grad, scaled}),
+          builder.add("where", {positive, zero, builder.add("mul", {x, grad})})};
+}
+
 std::vector<ValueId> decompose_prelu(Builder& builder, const Node& node) {
   const ValueId x = node.operands[0];
   const Shape shape = slope_shape(builder.shape(x), builder.shape(node.operands[1]));
-  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
-  const ValueId scaled = builder.add("mul", {builder.reshape(node.operands[1], shape), x});
-  return {builder.add("where", {builder.add("gt", {x, zero}), x, scaled})};
+  return {bent(builder, x, builder.reshape(node.operands[1], shape))};
 }
 
 std::vector<ValueId> decompose_prelu_backward(Builder& builder, const Node& node) {
-  const ValueId grad = node.operands[0];
   const ValueId x = node.operands[1];
   const ValueId weight = node.operands[2];
   const Shape shape = slope_shape(builder.shape(x), builder.shape(weight));
-  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
-  const ValueId positive = builder.add("gt", {x, zero});
-  const ValueId scaled = builder.add("mul", {builder.reshape(weight, shape), grad});
-  const ValueId input_grad = builder.add("where", {positive, grad, scaled});
-  const ValueId slopes = builder.add("where", {positive, zero, builder.add("mul", {x, grad})});
+  auto [input_grad, weight_grad] =
+      bent_backward(builder, node.operands[0], x, builder.reshape(weight, shape));
   std::vector<int64_t> folded;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) folded.push_back(static_cast<int64_t>(i));
   }
-  ValueId weight_grad = slopes;
-  if (!folded.empty()) weight_grad = builder.add("sum", {slopes}, {{"dim", folded}});
+  if (!folded.empty()) weight_grad = builder.add("sum", {weight_grad}, {{"dim", folded}});
   return {input_grad, builder.reshape(weight_grad, builder.shape(weight))};
 }
 
@@ -230,19 +240,13 @@ std::vector<TensorType> infer_prelu_kernel_backward(const OpView& op) {
 }
 
 std::vector<ValueId> decompose_prelu_kernel(Builder& builder, const Node& node) {
-  const ValueId x = node.operands[0];
-  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
-  const ValueId scaled = builder.add("mul", {node.operands[1], x});
-  return {builder.add("where", {builder.add("gt", {x, zero}), x, scaled})};
+  return {bent(builder, node.operands[0], node.operands[1])};
 }
 
 std::vector<ValueId> decompose_prelu_kernel_backward(Builder& builder, const Node& node) {
-  const ValueId grad = node.operands[0], x = node.operands[1], weight = node.operands[2];
-  const ValueId zero = builder.scalar(0, builder.type(x).dtype);
-  const ValueId positive = builder.add("gt", {x, zero});
-  const ValueId scaled = builder.add("mul", {weight, grad});
-  return {builder.add("where", {positive, grad, scaled}),
-          builder.add("where", {positive, zero, builder.add("mul", {x, grad})})};
+  const auto [input_grad, weight_grad] =
+      bent_backward(builder, node.operands[0], node.operands[1], node.operands[2]);
+  return {input_grad, weight_grad};
 }
 
 std::vector<Sample> prelu_samples(bool gradient) {

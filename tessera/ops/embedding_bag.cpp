@@ -230,6 +230,9 @@ std::vector<OpDef> make_rows() {
   const AttrSpec by_frequency = flag("scale_grad_by_freq", false);
   const std::string arguments =
       "weight, indices, offsets, per_sample_weights | mode, include_last_offset, padding_idx";
+  const std::string backward_arguments =
+      "grad, indices, offset2bag, bag_size, maximum_indices, per_sample_weights | "
+      "num_weights, scale_grad_by_freq, mode, padding_idx";
   const auto forward_sample = [](int64_t how, bool weighted) {
     return Sample{{reals({6, 3}), integers({7}, {0, 6}), integers({1}, {0, 1}),
                    weighted ? reals({7}) : left_out()},
@@ -260,12 +263,8 @@ std::vector<OpDef> make_rows() {
        .doc = "The gradient of embedding_bag by its matrix.",
        .kind = Kind::gather,
        .attrs = {integer("num_weights"), by_frequency, mode, padding},
-       .aten = {{"_embedding_bag_dense_backward",
-                 "grad, indices, offset2bag, bag_size, maximum_indices, per_sample_weights | "
-                 "num_weights, scale_grad_by_freq, mode, padding_idx"},
-                {"_embedding_bag_backward",
-                 "grad, indices, offset2bag, bag_size, maximum_indices, per_sample_weights | "
-                 "num_weights, scale_grad_by_freq, mode, padding_idx"}},
+       .aten = {{"_embedding_bag_dense_backward", backward_arguments},
+                {"_embedding_bag_backward", backward_arguments}},
        .infer = infer_bag_backward,
        .cost = cost_of_bags,
        .cpu = run_bag_backward,
