@@ -55,3 +55,5 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${TESSERA_PYTHON_DIR}
         FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
 install(FILES ${CMAKE_BINARY_DIR}/python/poptorch/_build.py
         DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)
+# What pip would write too: by its entry points torch.compile() finds the backend.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/python/poptorch-0.dist-info DESTINATION ${TESSERA_PYTHON_DIR})

@@ -83,6 +83,17 @@ def test_python_imports_the_installed_packages(prefix):
     run("/usr/bin/python3", "-B", ROOT / "examples/python/01_linear.py", environment=environment)
 
 
+def test_the_backend_of_torch_compile_is_found(prefix):
+    (folder,) = prefix.glob("lib/python3*/dist-packages")
+    script = """
+from importlib.metadata import entry_points
+(backend,) = entry_points(group="torch_dynamo_backends", name="tessera")
+print(backend.value)
+"""
+    found = run("/usr/bin/python3", "-B", "-c", script, environment={"PYTHONPATH": str(folder)})
+    assert found.strip() == "poptorch._compile_backend:tessera"
+
+
 def test_pip_installs_into_a_virtual_environment(tmp_path):
     run("/usr/bin/python3", "-m", "venv", "--system-site-packages", tmp_path / "v")
     pip = (tmp_path / "v/bin/pip", "--disable-pip-version-check")
