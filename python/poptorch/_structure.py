@@ -389,8 +389,8 @@ def ordered_as(wanted: Any, got: Any, tensors: Iterator[torch.Tensor]) -> Any:
             keys = wanted.keys
     parts = [ordered_as(m, c, tensors) for m, c in itertools.zip_longest(models, children)]
     parts = parts[: len(children)]
-    copied = copy.copy(got)
-    if keys is not None:
+    copied: Any = copy.copy(got)
+    if isinstance(got, Mapping) and keys is not None:
         parts = [parts[got.keys.index(key)] for key in keys]
         copied.keys = keys
     copied.children = [structure for structure, _ in parts]
