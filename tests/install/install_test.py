@@ -64,7 +64,8 @@ def test_only_headers_of_the_interface_are_installed(prefix):
 
 def test_the_package_does_not_name_the_checkout(prefix):
     for file in (prefix / "lib/cmake/Tessera").iterdir():
-        assert f"{ROOT}/" not in file.read_text().replace(str(PLACE), "")
+        text = file.read_text().replace(str(PLACE), "")
+        assert not [folder for folder in ROOT.iterdir() if f"{folder}/" in text]
 
 
 def test_the_command_line_is_there(prefix):
@@ -110,5 +111,7 @@ def test_pip_installs_into_a_virtual_environment(tmp_path):
 
 
 def test_pip_leaves_the_checkout_as_it_was():
+    if not (ROOT / ".git").exists():
+        pytest.skip("a copy of the tree, without git's record of what belongs to it")
     status = run("git", "status", "--porcelain", "--untracked-files", cwd=ROOT)
     assert not [line for line in status.splitlines() if "egg-info" in line or ".so" in line]

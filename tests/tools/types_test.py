@@ -1,6 +1,9 @@
 """Type checkers know the package: the stub is true, and programs are checked against it."""
 import pathlib
+import shutil
 import subprocess
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
@@ -30,6 +33,8 @@ def mypy(tmp_path, text):
 
 
 def test_the_stub_of_the_compiled_module_is_true():
+    if not shutil.which("black"):
+        pytest.skip("the stub is written by Debian 12's black, which is not installed")
     result = subprocess.run([ROOT / "tools/make_stub"], capture_output=True, text=True)
     assert result.stdout + result.stderr == ""
     assert result.returncode == 0
