@@ -6,7 +6,8 @@ import re
 from typing import Tuple
 
 import poptorch
-from referee import Illegal, Judge, ours, same_bits
+import torch
+from referee import COMPILED, Illegal, Judge, ours, same_bits
 
 PASSES = (
     "remove_dead canonicalize fold_constants merge_duplicates split_norms fuse_losses "
@@ -55,6 +56,8 @@ def variants(seed):
         {"TESSERA_AUTOTUNE": "1"},
         {"TESSERA_CHECK": "1"},
     ]
+    if hasattr(torch, "compile"):
+        choices.append({COMPILED: "1"})
     return r.sample(choices, r.choice([1, 1, 2]))
 
 

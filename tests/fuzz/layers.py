@@ -1,5 +1,6 @@
 """Steps that are layers: convolutions, norms, pools, linear and recurrent ones, attention."""
 
+import torch.nn.functional as F
 from generator import maker
 
 
@@ -336,6 +337,13 @@ def attention(g):
     elif g.chance(0.3):
         made = f"nn.TransformerEncoderLayer({width}, {heads}, 8, 0.0, batch_first=True)"
         layer(g, x, made, "attention")
+    elif hasattr(F, "scaled_dot_product_attention") and g.chance(0.6):
+        length = g.shape(x)[1]
+        seen = f"torch.ones({length}, {length}, dtype=torch.bool).triu({g.pick([-2, -1, 0, 1])})"
+        options = ["", "is_causal=True", "scale=0.4", f"attn_mask={seen}"]
+        options.append(f"attn_mask={x} @ {x}.transpose(1, 2)")
+        call = f"F.scaled_dot_product_attention({x}, {x}, {x}, {g.pick(options)})"
+        g.add("attention", [x], f"{v} = {call}")
     else:
         scores = f"torch.softmax({x} @ {x}.transpose(1, 2) / {max(1, width)}, -1)"
         g.add("attention", [x], f"{v} = {scores} @ {x}")

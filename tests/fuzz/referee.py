@@ -10,7 +10,7 @@ import math
 import os
 import re
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import poptorch
 import torch
@@ -23,6 +23,9 @@ ROUNDING = 1.2e-7  # of a float32, relative
 FACTOR = 10  # kernels add up in other orders, and fast ones round more
 FLOOR = 3e-6  # of the largest element, that is always allowed
 NOTHING = 1e-10  # what may come for zero, where values are about one
+
+
+COMPILED = "TESSERA_FUZZ_COMPILED"  # set: by torch.compile(), not as a whole step
 
 
 def slack():
@@ -200,22 +203,36 @@ def stepper(network, parameters):
 
 def exact(network, moving=None):
     """The network by PyTorch in float64; `moving` moves what it computes."""
+    return by_pytorch(network, torch.float64, lambda: moving or Careful())
+
+
+def through_compile(network):
+    """The network in float32 by PyTorch, whose torch.compile() has programs of ours made."""
+    torch._dynamo.reset()
+    return by_pytorch(
+        network, torch.float32, nullcontext, lambda model: torch.compile(model, backend="tessera")
+    )
+
+
+def by_pytorch(network, dtype, watched, prepared=lambda model: model):
+    """The network by PyTorch, in that type; each micro-batch while it is `watched`."""
     s = network.settings
     try:
         model, batches = made(network)
     except Exception as error:
         raise Illegal(str(error)) from error
-    model = model.double()
+    model = model.to(dtype)
+    called = prepared(model)
     run = Run(weights_before={n: p.detach().clone() for n, p in model.named_parameters()})
     parameters = list(model.parameters())
     update = stepper(network, parameters) if s.training and parameters else None
     names = returned_names(network.returned)
-    with default_dtype(torch.float64), warnings.catch_warnings():
+    with default_dtype(dtype), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for call, batch in enumerate(batches):
             # A program gets contiguous inputs, whatever the caller has.
             batch = [t.contiguous() for t in batch]
-            batch = [t.double() if t.is_floating_point() else t.clone() for t in batch]
+            batch = [t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for t in batch]
             pieces = [t.chunk(s.factor()) if s.factor() > 1 else (t,) for t in batch]
             results = []
             for i in range(s.iterations):
@@ -223,7 +240,8 @@ def exact(network, moving=None):
                     p.grad = None
                 for k in range(s.accumulation):
                     piece = [t[i * s.accumulation + k] for t in pieces]
-                    results.append(micro_batch(network, model, piece, names, moving))
+                    with watched():
+                        results.append(micro_batch(network, called, piece, names))
                 if update:
                     finish_step(network, parameters, update)
             for name, value in gathered(network, results).items():
@@ -237,17 +255,16 @@ def exact(network, moving=None):
     return run
 
 
-def micro_batch(network, model, piece, names, moving):
+def micro_batch(network, model, piece, names):
     try:
-        with moving or Careful():
-            if network.settings.training:
-                results = flat(model(*piece))
-                kept = [t.detach().clone() for t in results]
-                loss = results[names.index(network.loss)]
-                torch.autograd.backward([loss], [torch.ones_like(loss)])
-            else:
-                with torch.no_grad():
-                    kept = [t.detach().clone() for t in flat(model(*piece))]
+        if network.settings.training:
+            results = flat(model(*piece))
+            kept = [t.detach().clone() for t in results]
+            loss = results[names.index(network.loss)]
+            torch.autograd.backward([loss], [torch.ones_like(loss)])
+        else:
+            with torch.no_grad():
+                kept = [t.detach().clone() for t in flat(model(*piece))]
     except Exception as error:
         raise Illegal(str(error)) from error
     return dict(enumerate(kept))
@@ -298,6 +315,9 @@ def ours(network, variables=None):
     """The network by us, in an environment with these variables."""
     s = network.settings
     variables = {"TESSERA_PRECISION": "precise" if s.precise else "fast", **(variables or {})}
+    if variables.pop(COMPILED, None):
+        with environment(variables):
+            return through_compile(network)
     with environment(variables), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model, batches = made(network)
