@@ -6,9 +6,11 @@ is built already.
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -43,9 +45,13 @@ class Torch:
                 f"{sys.executable} has no PyTorch to build for; pip's --no-build-isolation shows it"
             )
         version, file, new_abi = found.stdout.split()
+        self.version = version
         self.release = ".".join(version.split(".")[:2])
         self.root = pathlib.Path(file).parent
-        self.from_wheel = (self.root / "lib" / "libtorch_cpu.so").is_file()  # not from Debian
+        # In Debian's folder are links to libraries that carry their version in their names.
+        library = self.root / "lib" / "libtorch_cpu.so"
+        in_wheel = library.is_file() and library.resolve().name == library.name
+        self.source = "pip" if in_wheel else "Debian"
         if new_abi != "True":
             sys.exit(
                 f"PyTorch {version} was built with the C++ interface of before 2015, and Debian's "
@@ -60,11 +66,13 @@ class CMakeBuild(build_ext):
     """Takes the extension module, and what CMake wrote beside it, from a CMake folder."""
 
     def build_extension(self, extension):
-        folder = pathlib.Path(os.environ.get("TESSERA_BUILD_DIR") or SCRATCH / "cmake").resolve()
-        if not (folder / "CMakeCache.txt").is_file():
+        # A folder for each Python and PyTorch: CMake keeps what it found.
+        own = f"{sysconfig.get_config_var('SOABI')}-torch-{TORCH.version}-{TORCH.source}"
+        folder = pathlib.Path(os.environ.get("TESSERA_BUILD_DIR") or SCRATCH / own).resolve()
+        if not (folder / "CMakeCache.txt").is_file() or folder.parent == SCRATCH:
             options = ["-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_TESTS=OFF"]
             options.append(f"-DPython_EXECUTABLE={sys.executable}")
-            if TORCH.from_wheel:
+            if TORCH.source == "pip":
                 options.append(f"-DTESSERA_TORCH_ROOT={TORCH.root}")
             self.run_or_exit(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options])
         jobs = ["--parallel", build_jobs()]
@@ -75,6 +83,13 @@ class CMakeBuild(build_ext):
         for file in (module.name, "_build.py"):
             if not (built / file).is_file():
                 sys.exit(f"'{built}' has no {file}: it was built for another Python")
+        said = runpy.run_path(str(built / "_build.py"))
+        if (said["TORCH"], said["TORCH_SOURCE"]) != (TORCH.release, TORCH.source):
+            sys.exit(
+                f"'{folder}' was built for PyTorch {said['TORCH']} from {said['TORCH_SOURCE']}, "
+                f"and {sys.executable} has {TORCH.version} from {TORCH.source}"
+            )
+        for file in (module.name, "_build.py"):
             shutil.copy(built / file, module.parent)
 
     @staticmethod
