@@ -18,12 +18,19 @@ def _load():
     except ImportError as error:
         raise ImportError(
             f"poptorch needs PyTorch {build.TORCH}, which {sys.executable} cannot import "
-            f"({error}): use Debian's /usr/bin/python3 with its package python3-torch"
+            f"({error}): {_how_to_get(build)}"
         ) from None
     if torch.__version__.split(".")[:2] != build.TORCH.split("."):
         raise ImportError(
             f"poptorch was built for PyTorch {build.TORCH}, but {sys.executable} has PyTorch "
             f"{torch.__version__}: run it with the PyTorch it was built for, or build it again"
+        )
+    # Of one version too: ours would bring the libraries it was linked with, as a second PyTorch.
+    if _source_of(torch) != build.TORCH_SOURCE:
+        raise ImportError(
+            f"poptorch was built for PyTorch {build.TORCH} from {build.TORCH_SOURCE}, but "
+            f"{sys.executable} has PyTorch {torch.__version__} from {_source_of(torch)}: run it "
+            "with the PyTorch it was built for, or build it again"
         )
     try:
         importlib.import_module(f"{__package__}.poptorch_core")
@@ -35,6 +42,19 @@ def _load():
             "packages it was built with, or build it again"
         ) from None
     return build.VERSION
+
+
+def _source_of(torch):
+    """As setup.py tells them apart."""
+    library = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    in_wheel = library.is_file() and library.resolve().name == library.name
+    return "pip" if in_wheel else "Debian"
+
+
+def _how_to_get(build):
+    if build.TORCH_SOURCE == "pip":
+        return f"install it with 'pip install torch=={build.TORCH}.*'"
+    return "use Debian's /usr/bin/python3 with its package python3-torch"
 
 
 def _not_built():

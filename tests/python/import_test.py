@@ -7,6 +7,7 @@ import sys
 import poptorch
 import pytest
 import torch
+from poptorch._build import TORCH_SOURCE as SOURCE
 
 TORCH = ".".join(torch.__version__.split(".")[:2])
 MODULE = pathlib.Path(poptorch.poptorch_core.__file__).name
@@ -40,11 +41,31 @@ def test_another_torch_is_refused(copy):
     assert "has PyTorch 2.0.1+cpu: " in sentence and "build it again" in sentence
 
 
+def test_the_same_torch_from_elsewhere_is_refused(copy):
+    """Debian's libraries and those of a wheel are two PyTorches, of whatever version."""
+    (copy / "torch/lib").mkdir(parents=True)
+    (copy / "torch/__init__.py").write_text(f'__version__ = "{TORCH}.9"\n')
+    library = copy / "torch/lib/libtorch_cpu.so"
+    if SOURCE == "pip":
+        theirs = "Debian"
+        library.with_suffix(".so.9").write_bytes(b"")
+        library.symlink_to("libtorch_cpu.so.9")
+    else:
+        theirs = "pip"
+        library.write_bytes(b"")
+    sentence = import_in(copy)
+    assert sentence.startswith(
+        f"ImportError: poptorch was built for PyTorch {TORCH} from {SOURCE}, but "
+    )
+    assert f"has PyTorch {TORCH}.9 from {theirs}: " in sentence and "build it again" in sentence
+
+
 def test_a_torch_that_cannot_be_imported_is_named(copy):
     (copy / "torch.py").write_text("import no_such_thing\n")
     sentence = import_in(copy)
     assert sentence.startswith(f"ImportError: poptorch needs PyTorch {TORCH}, which ")
-    assert "No module named 'no_such_thing'" in sentence and "python3-torch" in sentence
+    assert "No module named 'no_such_thing'" in sentence
+    assert {"Debian": "python3-torch", "pip": f"pip install torch=={TORCH}.*"}[SOURCE] in sentence
 
 
 @pytest.mark.parametrize("name", [MODULE, "_build.py"])
