@@ -1,5 +1,6 @@
 """Loads PyTorch and our compiled part when imported, or says in one sentence what is in the way."""
 
+import ctypes
 import importlib
 import pathlib
 import sys
@@ -32,6 +33,11 @@ def _load():
             f"{sys.executable} has PyTorch {torch.__version__} from {_source_of(torch)}: run it "
             "with the PyTorch it was built for, or build it again"
         )
+    if build.TORCH_SOURCE == "pip" and _everybody_sees_libtorch():
+        raise ImportError(
+            "PyTorch's libraries were loaded with RTLD_GLOBAL, and the oneDNN inside of them would "
+            "stand in for the one that poptorch needs: leave TORCH_USE_RTLD_GLOBAL unset"
+        )
     try:
         importlib.import_module(f"{__package__}.poptorch_core")
     except ModuleNotFoundError:
@@ -49,6 +55,11 @@ def _source_of(torch):
     library = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     in_wheel = library.is_file() and library.resolve().name == library.name
     return "pip" if in_wheel else "Debian"
+
+
+def _everybody_sees_libtorch():
+    """Whether its symbols come before those of libraries that are loaded later."""
+    return hasattr(ctypes.CDLL(None), "_ZTIN3c105ErrorE")  # the type of its exceptions
 
 
 def _how_to_get(build):

@@ -20,10 +20,10 @@ def copy(tmp_path):
     return tmp_path
 
 
-def import_in(folder):
+def import_in(folder, **variables):
     """The last line that importing poptorch from a folder prints."""
     command = [sys.executable, "-B", "-c", "import poptorch"]
-    environment = {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", **variables}
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == (1 if result.stderr else 0)
     assert "During handling" not in result.stderr
@@ -58,6 +58,16 @@ def test_the_same_torch_from_elsewhere_is_refused(copy):
         f"ImportError: poptorch was built for PyTorch {TORCH} from {SOURCE}, but "
     )
     assert f"has PyTorch {TORCH}.9 from {theirs}: " in sentence and "build it again" in sentence
+
+
+def test_only_a_wheel_that_everybody_sees_is_refused(copy):
+    """It has an oneDNN of its own; Debian's has ours."""
+    sentence = import_in(copy, TORCH_USE_RTLD_GLOBAL="1")
+    if SOURCE == "pip":
+        assert sentence.startswith("ImportError: PyTorch's libraries were loaded with RTLD_GLOBAL")
+        assert "oneDNN" in sentence and "TORCH_USE_RTLD_GLOBAL" in sentence
+    else:
+        assert sentence == ""
 
 
 def test_a_torch_that_cannot_be_imported_is_named(copy):
