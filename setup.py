@@ -108,7 +108,9 @@ SCRATCH.mkdir(exist_ok=True)
 shutil.rmtree(SCRATCH / "lib", ignore_errors=True)
 setup(
     version=version(),
-    install_requires=[f"torch == {TORCH.release}.*", "tqdm"],
+    # Debian's PyTorch asks for packages that Debian has in other versions: pip would replace it.
+    # Whether it is the right one, importing finds out.
+    install_requires=[f"torch == {TORCH.release}.*", "tqdm"] if TORCH.source == "pip" else ["tqdm"],
     packages=find_packages("python"),
     package_dir={"": "python"},
     package_data={"": ["*.pyi", "py.typed"]},
