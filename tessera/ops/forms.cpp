@@ -6,6 +6,7 @@ bool is_fill(const Node& node) { return node.op == "fill"; }
 bool is_constant(const Node& node) { return node.op == "constant"; }
 bool is_view(const Node& node) { return node.op == "view"; }
 bool is_cast(const Node& node) { return node.op == "cast"; }
+bool is_conversion(std::string_view op) { return op == "cast" || op == "stochastic_cast"; }
 bool is_copy(const Node& node) { return node.op == "copy"; }
 
 Geometry geometry_of_view(const Node& view) {

@@ -2,6 +2,8 @@
 // about all others passes ask kinds and traits.
 #pragma once
 
+#include <string_view>
+
 #include "tessera/base/geometry.h"
 #include "tessera/ir/graph.h"
 
@@ -11,6 +13,7 @@ bool is_fill(const Node& node);
 bool is_constant(const Node& node);  // bytes; a fill is not one
 bool is_view(const Node& node);
 bool is_cast(const Node& node);
+bool is_conversion(std::string_view op);  // a cast, to nearest or by chance
 bool is_copy(const Node& node);
 
 Geometry geometry_of_view(const Node& view);

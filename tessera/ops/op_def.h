@@ -75,6 +75,9 @@ struct Traits {
   // Element-wise, but no step of a fused body: it looks at how many elements there are, or refuses
   // values and has to name its line.
   bool runs_alone = false;
+  // Every element of a result is an element of an operand of the same type, as it was, or a number
+  // of the attributes: nothing is computed with. Runs on elements of any type, f16 among them.
+  bool moves_elements = false;
   // (operand, value): with that operand everywhere `value`, the result is the other operand bit for
   // bit. x * 1 is; x + 0 is not, it turns -0 into 0.
   std::vector<std::pair<size_t, double>> neutral = {};

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "tessera/base/cpu_level_for_test.h"
@@ -48,9 +47,8 @@ struct HostTensor {
  private:
   template <typename T>
   void check_holds() const {
-    TESSERA_INVARIANT(
-        sizeof(T) == size_of(type.dtype) && std::is_floating_point_v<T> == is_floating(type.dtype),
-        "elements of {} are of another type", to_string(type));
+    TESSERA_INVARIANT(are_elements_of<T>(type.dtype), "elements of {} are of another type",
+                      to_string(type));
   }
 };
 

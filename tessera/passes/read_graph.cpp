@@ -44,11 +44,6 @@ void check_types(const Graph& graph, const OpDef& row, const Node& node) {
 
 Graph read_graph(std::string_view text, FromFile limit) {
   Graph graph = parse(text);
-  for (int32_t i = 0; i < graph.value_count(); ++i) {
-    check(graph.type({i}).dtype != DType::f16, ErrorKind::type,
-          "%{} is {}: half precision cannot be computed with yet; use f32", i,
-          to_string(graph.type({i})));
-  }
   for (int32_t i = 0; i < graph.node_count(); ++i) {
     Node& node = graph.node({i});
     const ErrorContext where("node {}", print_node(graph, node));
