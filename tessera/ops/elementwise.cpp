@@ -152,10 +152,31 @@ std::vector<TensorType> infer_cast(const OpView& op) {
   return {{dtype, op.shape(0)}};
 }
 
+// A half is cast as the float that it is, and to a half goes what would be a float.
+float number_of(Half x) { return to_float(x); }
+template <typename T>
+T number_of(T x) {
+  return x;
+}
+
+template <typename Use>
+void dispatch_with_half(DType dtype, const Use& use) {
+  if (dtype == DType::f16) return use.template operator()<Half>();
+  dispatch<Types::all>(dtype, use);
+}
+
 void run_cast(const KernelCall& call) {
-  dispatch<Types::all>(call.inputs[0].dtype, [&]<typename From>() {
-    dispatch<Types::all>(call.outputs[0].dtype, [&]<typename To>() {
-      map<To, From>(call.pool, call.inputs, call.outputs[0], convert<To, From>);
+  dispatch_with_half(call.inputs[0].dtype, [&]<typename From>() {
+    dispatch_with_half(call.outputs[0].dtype, [&]<typename To>() {
+      map<To, From>(call.pool, call.inputs, call.outputs[0], [](From x) {
+        if constexpr (std::is_same_v<To, From>) {
+          return x;
+        } else if constexpr (std::is_same_v<To, Half>) {
+          return to_half(static_cast<float>(number_of(x)));
+        } else {
+          return convert<To>(number_of(x));
+        }
+      });
     });
   });
 }
@@ -493,7 +514,8 @@ std::vector<OpDef> make_rows() {
   rows.push_back({.name = "cast",
                   .operands = "self",
                   .results = "out",
-                  .doc = "the same values in another type; fractions are cut off",
+                  .doc = "the same values in another type; integers have no fractions, and a half "
+                         "is the nearest, of two the even one",
                   .attrs = {maybe(data_type("dtype"))},
                   .aten = {{"_to_copy", "self | dtype"}},
                   .infer = infer_cast,

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -107,6 +108,52 @@ TEST(Elementwise, CastCutsAndKeepsToItsRange) {
             (std::vector<int32_t>{2, -2, lowest, lowest, 0}));
   const auto truth = OpRun("cast", {floats({3}, {0, 0.1F, nan})}, {{"dtype", DType::boolean}});
   EXPECT_EQ(truth[0].elements<uint8_t>(), (std::vector<uint8_t>{0, 1, 1}));
+}
+
+TEST(Elementwise, CastsEveryHalf) {
+  std::vector<Half> halves;
+  std::vector<float> numbers;
+  for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
+    halves.push_back({static_cast<uint16_t>(bits)});
+    numbers.push_back(to_float(halves.back()));
+  }
+  const HostTensor all(DType::f16, {65536}, halves);
+  const auto widened = OpRun("cast", {all}, {{"dtype", DType::f32}});
+  const auto whole = OpRun("cast", {all}, {{"dtype", DType::i32}});
+  const auto truth = OpRun("cast", {all}, {{"dtype", DType::boolean}});
+  const auto of_floats = OpRun("cast", {floats({65536}, numbers)}, {{"dtype", DType::i32}});
+  EXPECT_EQ(whole[0].elements<int32_t>(), of_floats[0].elements<int32_t>());
+  const auto back = OpRun("cast", {floats({65536}, numbers)}, {{"dtype", DType::f16}});
+  const auto floats_out = widened[0].elements<float>();
+  const auto truths = truth[0].elements<uint8_t>();
+  const auto halves_out = back[0].elements<Half>();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(floats_out[i]), std::bit_cast<uint32_t>(numbers[i])) << i;
+    EXPECT_EQ(truths[i] != 0, numbers[i] != 0) << i;
+    // A NaN that was signalling is quiet now.
+    const bool nan = std::isnan(numbers[i]);
+    EXPECT_EQ(halves_out[i].bits, nan ? halves[i].bits | 0x0200U : halves[i].bits) << i;
+  }
+}
+
+TEST(Elementwise, CastToHalfRoundsToTheNearestEven) {
+  const Attrs to_f16 = {{"dtype", DType::f16}};
+  const std::vector<float> from = {1 + 0x1p-11F, 1 + 0x1.8p-10F, 65519, 65520,   -65520,   0x1p-25F,
+                                   0x1.8p-25F,   -0x1p-24F,      1e30F, -1e-30F, infinity, -0.0F};
+  const std::vector<float> wanted = {1,        1 + 0x1p-9F, 65504,    infinity, -infinity, 0,
+                                     0x1p-24F, -0x1p-24F,   infinity, -0.0F,    infinity,  -0.0F};
+  const auto rounded = OpRun("cast", {floats({12}, from)}, to_f16)[0].elements<Half>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(to_float(rounded[i])), std::bit_cast<uint32_t>(wanted[i]))
+        << from[i];
+  }
+  const auto of_ints = OpRun("cast", {ints({4}, {2049, -2051, 65519, 70000})}, to_f16);
+  const auto halves = of_ints[0].elements<Half>();
+  EXPECT_EQ(to_float(halves[0]), 2048);
+  EXPECT_EQ(to_float(halves[1]), -2052);
+  EXPECT_EQ(to_float(halves[2]), 65504);
+  EXPECT_EQ(to_float(halves[3]), infinity);
+  EXPECT_EQ(to_float(OpRun("cast", {bools({1}, {1})}, to_f16)[0].elements<Half>()[0]), 1);
 }
 
 TEST(Elementwise, MixedTypesAndShapesAreRefused) {

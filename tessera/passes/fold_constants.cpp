@@ -110,6 +110,11 @@ std::optional<double> first_as_number(const Bytes& data, DType dtype) {
   switch (dtype) {
     case DType::f32:
       return first_element<float>(data);
+    case DType::f16: {
+      Half value;
+      std::memcpy(&value, data.data(), sizeof value);
+      return to_float(value);
+    }
     case DType::i32:
       return first_element<int32_t>(data);
     case DType::i16:
