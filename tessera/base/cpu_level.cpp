@@ -7,7 +7,10 @@ namespace {
 
 CpuLevel ask_machine() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuLevel::avx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    return CpuLevel::avx2;
+  }
 #endif
   return CpuLevel::portable;
 }

@@ -8,6 +8,7 @@
 namespace tessera::families {
 
 std::span<const OpDef> elementwise();
+std::span<const OpDef> rounding();
 std::span<const OpDef> activation();
 std::span<const OpDef> reduce();
 std::span<const OpDef> scan();

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -30,6 +31,13 @@ void check_step(const FusedBody& body, const BodyStep& step, std::span<const Ten
   for (const BodyValue& value : step.arguments) {
     arguments.emplace_back(type_of(value, operands, body, shape));
   }
+  const auto is_half = [](const std::optional<TensorType>& type) {
+    return type->dtype == DType::f16;
+  };
+  check(is_conversion(step.op) ||
+            (step.dtype != DType::f16 && std::none_of(arguments.begin(), arguments.end(), is_half)),
+        ErrorKind::type, "a fused body: {} does not compute with f16; cast to f32 before it",
+        step.op);
   const TensorType type = infer(row_of(step), arguments, step.attrs).at(0);
   check(type.shape == shape, ErrorKind::value,
         "a fused body: a step of shape {} where all operands together have {}",
@@ -43,11 +51,21 @@ void check_step(const FusedBody& body, const BodyStep& step, std::span<const Ten
 
 bool can_be_step(const OpDef& row) {
   if (row.kind != Kind::elementwise || !row.cpu) return false;
-  if (row.traits.reads_random_state || row.traits.runs_alone) return false;
+  if (row.traits.runs_alone) return false;
   if (row.results.find_first_of(",*") != std::string::npos) return false;
   const auto specs = operand_specs(row);
   return std::none_of(specs.begin(), specs.end(),
                       [](const OperandSpec& spec) { return spec.list || spec.optional; });
+}
+
+bool reads_random_state(const OpDef& row, const Attrs& attrs) {
+  if (row.traits.reads_random_state) return true;
+  const auto body = std::find_if(row.attrs.begin(), row.attrs.end(),
+                                 [](const AttrSpec& spec) { return spec.type == AttrType::body; });
+  if (body == row.attrs.end()) return false;
+  const auto& steps = attrs.body(body->name).steps;
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const BodyStep& step) { return row_of(step).traits.reads_random_state; });
 }
 
 FusedBody completed(FusedBody body) {
@@ -93,6 +111,8 @@ std::vector<TensorType> result_types(const FusedBody& body, std::span<const Tens
   for (const BodyResult& result : body.results) {
     TensorType type = type_of(result.value, operands, body, shape);
     if (result.summed) {
+      check(type.dtype != DType::f16, ErrorKind::type,
+            "a fused body does not add up f16; cast to f32 before it");
       for (const int64_t dim : result.dims) {
         check(dim < static_cast<int64_t>(shape.size()), ErrorKind::value,
               "a fused body sums over dimension {} of shape {}", dim, to_string(shape));

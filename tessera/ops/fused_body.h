@@ -14,6 +14,9 @@ namespace tessera {
 // element.
 bool can_be_step(const OpDef& row);
 
+// Whether a use of a row does, itself or by a step of its body.
+bool reads_random_state(const OpDef& row, const Attrs& attrs);
+
 // The attributes of all steps complete. Error where a step's operator is none that can be a step,
 // or has another number of operands.
 FusedBody completed(FusedBody body);

@@ -226,7 +226,9 @@ class FusedInterpreter::Range {
                {&steps_[i], 1},
                step.attrs,
                alone_,
-               call_.rng});
+               call_.rng,
+               nullptr,
+               call_.first_element + first_});
   }
 
   void store(const Stored& stored) const {

@@ -19,6 +19,9 @@ struct KernelCall {
   ThreadPool& pool;
   RngState rng;
   Communicator* replicas = nullptr;  // null: the program runs alone
+  // Where the results begin in the row-major order of the whole ones, for element-wise rows that
+  // read the random state: bodies run them on parts.
+  int64_t first_element = 0;
 
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
 };

@@ -33,7 +33,8 @@ struct Table {
                               families::random_forms(),  families::tensor_product(),
                               families::fused(),         families::host(),
                               families::cross_entropy(), families::contraction_map(),
-                              families::guard(),         families::collective()}) {
+                              families::guard(),         families::collective(),
+                              families::rounding()}) {
       for (const OpDef& row : family) add(row);
     }
   }
