@@ -26,7 +26,7 @@ Types contraction_operands(const OpDef& base, const OpView& op) {
 }
 
 TensorType contraction_result(const OpDef& base, const OpView& op) {
-  return base.infer(OpView(contraction_operands(base, op), op.attrs())).at(0);
+  return infer(base, contraction_operands(base, op), op.attrs()).at(0);
 }
 
 std::vector<TensorType> infer_map(const OpDef& base, const OpView& op) {

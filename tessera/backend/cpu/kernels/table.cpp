@@ -8,6 +8,7 @@
 #include "tessera/backend/cpu/kernels/preference.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/contraction_map.h"
+#include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -65,8 +66,13 @@ bool is_empty(const KernelOperand& operand) {
   return operand.present && numel(operand.geometry.shape) == 0;
 }
 
-// Kernels of these do the same with every element, in whatever order.
-bool any_layout(const OpDef& op) { return op.kind == Kind::elementwise || op.kind == Kind::update; }
+// Kernels of these do the same with every element, in whatever order; random numbers go by the
+// order of elements.
+bool any_layout(const KernelUse& use) {
+  const Kind kind = use.op.kind;
+  return (kind == Kind::elementwise && !reads_random_state(use.op, use.attrs)) ||
+         kind == Kind::update;
+}
 
 bool all_plain(const KernelUse& use) {
   const auto plain = [](const KernelOperand& operand) { return operand.layout.plain(); };
@@ -114,7 +120,7 @@ bool is_usable(const KernelEntry& entry, const Target& target) {
 }
 
 bool entry_applies(const KernelEntry& entry, const KernelUse& use) {
-  const bool knows_layouts = entry.wants || entry.follows || any_layout(use.op);
+  const bool knows_layouts = entry.wants || entry.follows || any_layout(use);
   return (knows_layouts || all_plain(use)) && entry.applies(asked(entry, use));
 }
 
@@ -165,7 +171,7 @@ KernelChoice choose_kernel(const KernelUse& use) {
   for (const KernelEntry* entry : usable_entries(use)) {
     if (entry_applies(*entry, use)) return {std::string(entry->name), prepare_entry(*entry, use)};
   }
-  TESSERA_INVARIANT(any_layout(use.op) || all_plain(use),
+  TESSERA_INVARIANT(any_layout(use) || all_plain(use),
                     "no kernel of '{}' reads the layouts that were chosen for it", use.op.name);
   return reference_kernel(use.op);
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
 namespace {
@@ -13,28 +14,32 @@ using Xbyak::Reg64;
 using Xbyak::Xmm;
 using Xbyak::Ymm;
 
-constexpr int vector_bytes = 32;
+constexpr int vector_bytes = 32, half_vector_bytes = 16;
 // Steps beyond which a loop is not unrolled: the loop itself costs little then.
 constexpr size_t unrolled_by_four = 6, unrolled_by_two = 16;
 // Registers that a step may need for itself: elementary functions, everything else.
 constexpr size_t registers_for_functions = 9, registers_for_arithmetic = 4;
 constexpr double function_flops = 15;  // the price from which a row is an elementary function
 
-// The stack: slots of values, the tail's mask, sums, pointers that move.
+// The stack: slots of values, the tail's mask, sums, pointers that move, the next element's number.
 constexpr int mask_offset = FusedEmitter::slots_bytes;
 constexpr int sums_offset = mask_offset + vector_bytes;
 constexpr int walkers_offset =
     sums_offset + 2 * static_cast<int>(FusedRow::most_sums) * vector_bytes;
-constexpr int frame_bytes =
-    walkers_offset + static_cast<int>(FusedRow::most_operands * sizeof(void*)) + vector_bytes;
+constexpr int element_offset =
+    walkers_offset + static_cast<int>(FusedRow::most_operands * sizeof(void*));
+constexpr int frame_bytes = element_offset + static_cast<int>(sizeof(int64_t)) + vector_bytes;
+
+bool is_random(const BodyStep& step) { return row_of(step).traits.reads_random_state; }
 
 }  // namespace
 
-FusedCode::FusedCode(const FusedBody& body, const FusedSpace& space)
+FusedCode::FusedCode(const FusedBody& body, const FusedSpace& space, std::vector<size_t> numbers)
     : GeneratedCode(size_t{256} << 10),
       body_(body),
       space_(space),
-      emitter_(*this, space.operands.size() + body.steps.size()) {
+      numbers_(std::move(numbers)),
+      emitter_(*this, space.operands.size() + body.steps.size() + 1) {
   std::vector<DType> operands;
   for (const FusedStream& operand : space.operands) operands.push_back(operand.dtype);
   for (const BodyStep& step : body.steps) {
@@ -61,11 +66,12 @@ size_t FusedCode::sum_count() const {
 
 // Positions: the steps, then the results.
 void FusedCode::plan_uses() {
-  std::vector<std::vector<size_t>> uses(space_.operands.size() + body_.steps.size());
+  std::vector<std::vector<size_t>> uses(element_number() + 1);
   for (size_t i = 0; i < body_.steps.size(); ++i) {
     for (const BodyValue& value : body_.steps[i].arguments) {
       if (value.from != BodyValue::From::number) uses[value_of(value)].push_back(i);
     }
+    if (is_random(body_.steps[i])) uses[element_number()].push_back(i);
   }
   for (size_t i = 0; i < body_.results.size(); ++i) {
     uses[value_of(body_.results[i].value)].push_back(body_.steps.size() + i);
@@ -144,6 +150,9 @@ void FusedCode::write_prologue() {
   mov(rcx, ptr[rdi + static_cast<int>(offsetof(FusedRow, vectors))]);
   xor_(esi, esi);  // bytes of numbers behind us
   xor_(edx, edx);  // bytes of truth values
+  if (!space_.element) return;
+  mov(rax, ptr[rdi + static_cast<int>(offsetof(FusedRow, first_element))]);
+  mov(qword[rsp + element_offset], rax);
 }
 
 void FusedCode::write_row_constants() {
@@ -152,7 +161,9 @@ void FusedCode::write_row_constants() {
     if (!stream.constant_in_row()) continue;
     const Reg64 base = pointer(i);
     const Ymm y = ymm0;
-    if (stream.dtype != DType::boolean) {
+    if (stream.dtype == DType::f16) {
+      load_halves(y, stream, base, false);
+    } else if (stream.dtype != DType::boolean) {
       if (stream.lane_stride == 0) {
         vbroadcastss(y, ptr[base]);
       } else if (stream.lane_stride == 1) {
@@ -269,6 +280,8 @@ void FusedCode::advance(int vectors) {
         stream.vector_stride * static_cast<int64_t>(size_of(stream.dtype)) * vectors;
     add(walker(i), static_cast<uint32_t>(bytes));
   }
+  if (!space_.element) return;
+  add(dword[rsp + element_offset], static_cast<uint32_t>(space_.element->vector_stride * vectors));
 }
 
 // Everything is read before anything is stored: a result may lie over an operand.
@@ -282,6 +295,9 @@ void FusedCode::write_vector(int number, bool tail) {
   for (size_t i = 0; i < body_.steps.size(); ++i) {
     emitter_.begin_step(i);
     for (const BodyValue& value : body_.steps[i].arguments) need(value);
+    if (is_random(body_.steps[i]) && !emitter_.known(element_number())) {
+      load_element_numbers(number);
+    }
     write_step(i);
   }
   size_t sums = 0, results = 0;
@@ -302,7 +318,8 @@ void FusedCode::write_vector(int number, bool tail) {
 }
 
 void FusedCode::write_step(size_t index) {
-  FusedStep step(emitter_, body_.steps[index], space_.operands.size());
+  FusedStep step(emitter_, body_.steps[index], space_.operands.size(), element_number(),
+                 numbers_.empty() ? index : numbers_[index]);
   emitter_.define(space_.operands.size() + index, steps_[index](step));
   emitter_.end_step();
 }
@@ -319,6 +336,9 @@ void FusedCode::load_operand(size_t index, int number, bool tail) {
   const auto step = static_cast<int>(stream.vector_stride);
   if (stream.dtype == DType::boolean) {
     load_bytes(y, base, number, tail);
+  } else if (stream.dtype == DType::f16) {
+    const int moved = number * step * static_cast<int>(sizeof(Half));
+    load_halves(y, stream, stream.dense() ? base + rdx * 2 + moved : rax + moved, tail);
   } else if (stream.dense()) {
     const Address at = ptr[base + rsi + number * vector_bytes];
     if (tail) {
@@ -348,18 +368,24 @@ void FusedCode::load_operand(size_t index, int number, bool tail) {
   emitter_.define(index, y);
 }
 
+template <typename Work>
+void FusedCode::for_lanes_of_tail(const Work& work) {
+  Xbyak::Label done;
+  for (int lane = 0; lane < 7; ++lane) {
+    cmp(rcx, lane);
+    jle(done, T_NEAR);
+    work(lane);
+  }
+  L(done);
+}
+
 // Truth values as bytes: to lanes of all ones or zeros.
 void FusedCode::load_bytes(const Ymm& to, const Reg64& base, int number, bool tail) {
   if (tail) {
     const Xmm low(to.getIdx());
     vpxor(low, low, low);
-    Xbyak::Label done;
-    for (int lane = 0; lane < 7; ++lane) {
-      cmp(rcx, lane);
-      jle(done, T_NEAR);
-      vpinsrb(low, low, byte[base + rdx + lane], static_cast<uint8_t>(lane));
-    }
-    L(done);
+    for_lanes_of_tail(
+        [&](int lane) { vpinsrb(low, low, byte[base + rdx + lane], static_cast<uint8_t>(lane)); });
     vpmovzxbd(to, low);
   } else {
     vpmovzxbd(to, ptr[base + rdx + number * 8]);
@@ -368,6 +394,41 @@ void FusedCode::load_bytes(const Ymm& to, const Reg64& base, int number, bool ta
   vpxor(zero, zero, zero);
   vpcmpgtd(to, to, zero);
   emitter_.release(zero);
+}
+
+void FusedCode::load_halves(const Ymm& to, const FusedStream& stream, const Xbyak::RegExp& first,
+                            bool tail) {
+  const Xmm low(to.getIdx());
+  const auto insert = [&](int lane) {
+    const int place = static_cast<int>(stream.lane_stride) * lane * static_cast<int>(sizeof(Half));
+    vpinsrw(low, low, ptr[first + place], static_cast<uint8_t>(lane));
+  };
+  if (stream.lane_stride == 0) {
+    vpbroadcastw(low, ptr[first]);
+  } else if (tail) {
+    vpxor(low, low, low);
+    for_lanes_of_tail(insert);
+  } else if (stream.lane_stride == 1) {
+    vcvtph2ps(to, ptr[first]);
+    return;
+  } else {
+    for (int lane = 0; lane < 8; ++lane) insert(lane);
+  }
+  vcvtph2ps(to, low);
+}
+
+// Row-major numbers of the elements, as far as 32 bits hold them.
+void FusedCode::load_element_numbers(int number) {
+  const FusedStream& stream = *space_.element;
+  FusedEmitter::Lanes places{};
+  for (size_t lane = 0; lane < 8; ++lane) {
+    places[lane] = static_cast<uint32_t>(stream.vector_stride * number +
+                                         stream.lane_stride * static_cast<int64_t>(lane));
+  }
+  const Ymm y = emitter_.fresh();
+  vpbroadcastd(y, dword[rsp + element_offset]);
+  vpaddd(y, y, emitter_.lanes(places));
+  emitter_.define(element_number(), y);
 }
 
 // Eight floats to eight doubles.
@@ -405,6 +466,7 @@ void FusedCode::store_result(size_t index, const BodyResult& result, int number,
   const Ymm x = emitter_.reg(value_of(result.value));
   const Reg64 base = pointer(space_.operands.size() + index);
   if (space_.results[index].dtype == DType::boolean) return store_bytes(x, base, number, tail);
+  if (space_.results[index].dtype == DType::f16) return store_halves(x, base, number, tail);
   const Address at = ptr[base + rsi + number * vector_bytes];
   if (tail) {
     const Ymm mask = emitter_.load(mask_slot());
@@ -425,13 +487,22 @@ void FusedCode::store_bytes(const Ymm& mask, const Reg64& base, int number, bool
     vmovq(ptr[base + rdx + number * 8], low);
     return;
   }
-  Xbyak::Label done;
-  for (int lane = 0; lane < 7; ++lane) {
-    cmp(rcx, lane);
-    jle(done, T_NEAR);
-    vpextrb(byte[base + rdx + lane], low, static_cast<uint8_t>(lane));
+  for_lanes_of_tail(
+      [&](int lane) { vpextrb(byte[base + rdx + lane], low, static_cast<uint8_t>(lane)); });
+}
+
+// Lanes are halves already: nothing is rounded here.
+void FusedCode::store_halves(const Ymm& x, const Reg64& base, int number, bool tail) {
+  if (!tail) {
+    vcvtps2ph(ptr[base + rdx * 2 + number * half_vector_bytes], x, 0);
+    return;
   }
-  L(done);
+  const Xmm halves(emitter_.fresh().getIdx());
+  vcvtps2ph(halves, x, 0);
+  for_lanes_of_tail([&](int lane) {
+    vpextrw(ptr[base + rdx * 2 + lane * static_cast<int>(sizeof(Half))], halves,
+            static_cast<uint8_t>(lane));
+  });
 }
 
 }  // namespace tessera::cpu

@@ -1,33 +1,20 @@
 // The loop over one row of a fused body as machine code.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
+#include "tessera/backend/cpu/kernels/x86/fused/row.h"
 #include "tessera/backend/cpu/kernels/x86/fused/space.h"
 #include "tessera/backend/cpu/kernels/x86/generated_code.h"
 
 namespace tessera::cpu {
 
-// Where a row begins. Sums are added to: one double for the row, eight for lanes, one for each
-// column, padded to whole vectors.
-struct FusedRow {
-  // Of a whole body or of a stage of one, which has values of the tile too.
-  static constexpr size_t most_operands = FusedEmitter::most_values,
-                          most_results = FusedEmitter::most_values, most_sums = 8;
-
-  int64_t vectors = 0;  // whole ones
-  int64_t tail = 0;     // elements after them, less than eight
-  std::array<const std::byte*, most_operands> operands{};
-  std::array<std::byte*, most_results> results{};
-  std::array<double*, most_sums> sums{};
-};
-
 class FusedCode : public GeneratedCode {
  public:
-  FusedCode(const FusedBody& body, const FusedSpace& space);
+  // `numbers`: which steps of the whole body its steps are, where it is a stage of one.
+  FusedCode(const FusedBody& body, const FusedSpace& space, std::vector<size_t> numbers = {});
 
   void run(const FusedRow& row) const { entry<void (*)(const FusedRow*)>()(&row); }
 
@@ -35,6 +22,7 @@ class FusedCode : public GeneratedCode {
   using Value = FusedEmitter::Value;
 
   Value value_of(const BodyValue& value) const;
+  Value element_number() const { return space_.operands.size() + body_.steps.size(); }
   void plan_uses();
   void plan_registers();
   void write_prologue();
@@ -47,9 +35,17 @@ class FusedCode : public GeneratedCode {
   void write_step(size_t index);
   void load_operand(size_t index, int number, bool tail);
   void load_bytes(const Xbyak::Ymm& to, const Xbyak::Reg64& base, int number, bool tail);
+  // Halves become the floats that they are; `first` is where the vector's first one lies.
+  void load_halves(const Xbyak::Ymm& to, const FusedStream& stream, const Xbyak::RegExp& first,
+                   bool tail);
+  void load_element_numbers(int number);
   void add_to_sum(size_t index, const BodyResult& result, int number, bool tail);
   void store_result(size_t index, const BodyResult& result, int number, bool tail);
   void store_bytes(const Xbyak::Ymm& mask, const Xbyak::Reg64& base, int number, bool tail);
+  void store_halves(const Xbyak::Ymm& x, const Xbyak::Reg64& base, int number, bool tail);
+  // Does something for each lane below the tail's length.
+  template <typename Work>
+  void for_lanes_of_tail(const Work& work);
   void advance(int vectors);
 
   // A register that holds the pointer; rax where there are not enough.
@@ -62,6 +58,7 @@ class FusedCode : public GeneratedCode {
 
   const FusedBody& body_;
   const FusedSpace& space_;
+  const std::vector<size_t> numbers_;
   std::vector<EmitStep> steps_;
   FusedEmitter emitter_;
   int sum_registers_ = -1;  // the first of two for each sum; in slots where not

@@ -77,7 +77,9 @@ class MappedKernel : public StatefulKernel {
     contraction.inputs = call.inputs.first(own_operands_);
     contraction.outputs = call.outputs.first(1);
     if (with_epilogue_) {
-      const auto go_on = [&](const Box& box) { program_->run(box, operands, call.outputs); };
+      const auto go_on = [&](const Box& box) {
+        program_->run(box, operands, call.outputs, call.rng);
+      };
       return with_epilogue_->run_with_epilogue(state, contraction, workspace, Epilogue(go_on));
     }
     if (stateful_) {
@@ -85,8 +87,9 @@ class MappedKernel : public StatefulKernel {
     } else {
       contraction_->run(contraction, workspace);
     }
-    call.pool.run(program_->pieces(),
-                  [&](int64_t piece) { program_->run(piece, operands, call.outputs, nullptr); });
+    call.pool.run(program_->pieces(), [&](int64_t piece) {
+      program_->run(piece, operands, call.outputs, call.rng, nullptr);
+    });
   }
 
  private:

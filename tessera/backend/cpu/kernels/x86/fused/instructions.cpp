@@ -1,5 +1,6 @@
 #include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
 
+#include <cstddef>
 #include <limits>
 
 #include "tessera/backend/cpu/kernels/x86/fused/activations.h"
@@ -251,18 +252,31 @@ DType cast_to(const Attrs& attrs, DType from) {
   return attrs.has("dtype") ? attrs.dtype("dtype") : from;
 }
 
+// To the nearest half, as the float that it is; immediate 0 of the instruction is to nearest even.
+void round_to_half(Step& s, const Ymm& to, const Ymm& from, uint8_t mode = 0) {
+  const Xbyak::Xmm halves(to.getIdx());
+  s.code().vcvtps2ph(halves, from, mode);
+  s.code().vcvtph2ps(to, halves);
+}
+
 Ymm cast_mask(Step& s) {
   const DType to = cast_to(s.attrs(), DType::boolean);
   if (to == DType::boolean) return copied(s);
   const Ymm mask = s.reg(0), y = s.fresh();
-  s.code().vandps(y, mask, to == DType::f32 ? s.constant(1) : s.emitter().integer(1));
+  s.code().vandps(y, mask, is_floating(to) ? s.constant(1) : s.emitter().integer(1));
   return y;
 }
 
+// Of a half too, which is a float in its register.
 Ymm cast_number(Step& s) {
   const DType to = cast_to(s.attrs(), DType::f32);
   if (to == DType::f32) return copied(s);
   if (to == DType::boolean) return as_mask(s, 0);
+  if (to == DType::f16) {
+    const Ymm y = s.fresh();
+    round_to_half(s, y, s.reg(0));
+    return y;
+  }
   const Ymm y = s.fresh();
   s.code().vcvttps2dq(y, s.source(0));
   return y;
@@ -274,12 +288,54 @@ Ymm cast_integer(Step& s) {
   if (to == DType::boolean) return inverted(s, integer_is_zero(s));
   const Ymm y = s.fresh();
   s.code().vcvtdq2ps(y, s.source(0));
+  if (to == DType::f16) round_to_half(s, y, y);
   return y;
 }
 
 bool casts_to_known(const BodyStep& step) {
   const DType to = cast_to(step.attrs, DType::f32);
-  return to == DType::f32 || to == DType::i32 || to == DType::boolean;
+  return to == DType::f32 || to == DType::f16 || to == DType::i32 || to == DType::boolean;
+}
+
+// What base/stochastic_rounding.h does, eight at a time.
+Ymm stochastic_cast(Step& s) {
+  auto& c = s.code();
+  constexpr uint8_t towards_zero = 3, not_below = 21;
+  const Ymm x = s.reg(0), elements = s.element_numbers();
+  const Ymm part = s.fresh(), gap = s.fresh(), size = s.fresh(), y = s.fresh();
+  const auto scramble = [&](int shift, uint32_t factor) {
+    c.vpsrld(gap, part, static_cast<uint8_t>(shift));
+    c.vpxor(part, part, gap);
+    c.vpmulld(part, part, s.emitter().integer(factor));
+  };
+  s.load_rounding(gap, offsetof(RoundingStream, first));
+  c.vpxor(part, elements, gap);
+  scramble(RoundingWord::first_shift, RoundingWord::first_factor);
+  s.load_rounding(gap, offsetof(RoundingStream, second));
+  c.vpxor(part, part, gap);
+  scramble(RoundingWord::second_shift, RoundingWord::second_factor);
+  c.vpsrld(part, part, 9);
+  c.vpor(part, part, s.emitter().number(1));
+  c.vsubps(part, part, s.constant(1 - 0x1p-24F));
+
+  c.vandps(gap, x, s.emitter().integer(0x7F800000));
+  c.vpsubd(gap, gap, s.emitter().integer(10U << 23));
+  c.vmaxps(gap, gap, s.constant(0x1p-24F));
+  c.vmulps(part, part, gap);
+  c.vandps(size, x, s.emitter().integer(~sign_bit));
+  round_to_half(s, y, size, towards_zero);
+  const Ymm distance = s.fresh();
+  c.vsubps(distance, size, y);
+  c.vcmpps(part, part, distance, lt);
+  c.vandps(part, part, gap);
+  c.vaddps(y, y, part);
+  c.vandps(part, x, s.emitter().integer(sign_bit));
+  c.vorps(y, y, part);
+
+  round_to_half(s, distance, x);
+  c.vcmpps(size, size, s.constant(65504), not_below);
+  c.vblendvps(y, y, distance, size);
+  return y;
 }
 
 Ymm isnan(Step& s) {
@@ -292,7 +348,7 @@ Ymm isinf(Step& s) {
   return compare(s, size, s.constant(std::numeric_limits<float>::infinity()), eq);
 }
 
-// Types of arguments: f number, i integer, b truth value.
+// Types of arguments: f number, h half, i integer, b truth value.
 struct Instruction {
   std::string_view name, types;
   EmitStep emit;
@@ -364,7 +420,9 @@ constexpr Instruction instructions[] = {
     {"masked_fill", "ibi", masked_fill},
     {"cast", "b", cast_mask, casts_to_known},
     {"cast", "f", cast_number, casts_to_known},
+    {"cast", "h", cast_number, casts_to_known},
     {"cast", "i", cast_integer, casts_to_known},
+    {"stochastic_cast", "f", stochastic_cast},
 
     {"relu", "f", relu},
     {"leaky_relu", "f", leaky_relu},
@@ -397,7 +455,16 @@ constexpr Instruction instructions[] = {
 // clang-format on
 
 DType type_of(char letter) {
-  return letter == 'f' ? DType::f32 : letter == 'i' ? DType::i32 : DType::boolean;
+  switch (letter) {
+    case 'f':
+      return DType::f32;
+    case 'h':
+      return DType::f16;
+    case 'i':
+      return DType::i32;
+    default:
+      return DType::boolean;
+  }
 }
 
 bool matches(std::string_view types, std::span<const DType> arguments) {
@@ -412,6 +479,9 @@ bool matches(std::string_view types, std::span<const DType> arguments) {
 
 Xbyak::Address FusedStep::constant(const BodyValue& number) {
   if (number.dtype == DType::f32) return emitter_.number(static_cast<float>(number.number));
+  if (number.dtype == DType::f16) {
+    return emitter_.number(to_float(to_half(static_cast<float>(number.number))));
+  }
   if (number.dtype == DType::boolean) return emitter_.integer(number.number != 0 ? all_bits : 0);
   return emitter_.integer(static_cast<uint32_t>(convert<int32_t>(number.number)));
 }
@@ -426,6 +496,13 @@ FusedEmitter::Source FusedStep::source(size_t i) {
   const BodyValue& value = step_.arguments[i];
   if (value.from == BodyValue::From::number) return FusedEmitter::Source(constant(value));
   return emitter_.source(value.index + (value.from == BodyValue::From::step ? operands_ : 0));
+}
+
+void FusedStep::load_rounding(const Ymm& to, size_t offset) {
+  auto& c = code();
+  const size_t at = number_ * sizeof(RoundingStream) + offset;
+  c.mov(c.rax, c.ptr[c.rdi + static_cast<int>(offsetof(FusedRow, rounding))]);
+  c.vpbroadcastd(to, c.dword[c.rax + static_cast<int>(at)]);
 }
 
 Ymm FusedStep::zero() {

@@ -16,8 +16,9 @@ class FusedKernel : public PreparedKernel {
 
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
     auto* sums = reinterpret_cast<double*>(workspace.data());
-    call.pool.run(program_->pieces(),
-                  [&](int64_t piece) { program_->run(piece, call.inputs, call.outputs, sums); });
+    call.pool.run(program_->pieces(), [&](int64_t piece) {
+      program_->run(piece, call.inputs, call.outputs, call.rng, sums);
+    });
     if (program_->sum_count() == 0) return;
     call.pool.run_ranges(program_->kept_rows(), finished_rows, [&](int64_t begin, int64_t end) {
       program_->finish(begin, end, call.outputs, sums);

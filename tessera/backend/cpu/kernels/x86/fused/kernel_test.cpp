@@ -84,6 +84,8 @@ Tensor from_layout(const Tensor& tensor, const Shape& shape) {
   return plain;
 }
 
+constexpr RngState rng{.seed = 17, .step = 5};
+
 constexpr float odd_values[] = {0.0F,
                                 -0.0F,
                                 std::numeric_limits<float>::infinity(),
@@ -119,6 +121,9 @@ struct Trial {
         if (odd && random() % 4 == 0) value = odd_values[random() % std::size(odd_values)];
         if (operand.dtype == DType::f32) {
           std::memcpy(&tensor.memory[i], &value, sizeof value);
+        } else if (operand.dtype == DType::f16) {
+          const Half half = to_half(value);
+          std::memcpy(&tensor.memory[i], &half, sizeof half);
         } else if (operand.dtype == DType::i32) {
           const auto integer = static_cast<int32_t>(uniform(random));
           std::memcpy(&tensor.memory[i], &integer, sizeof integer);
@@ -148,7 +153,7 @@ struct Trial {
     std::vector<TensorView> in, out;
     for (Tensor& tensor : inputs) in.push_back(tensor.view());
     for (Tensor& tensor : outputs) out.push_back(tensor.view());
-    runs(kernel, {.inputs = in, .outputs = out, .attrs = attrs, .pool = pool, .rng = {}});
+    runs(kernel, {.inputs = in, .outputs = out, .attrs = attrs, .pool = pool, .rng = rng});
   }
 
   std::vector<Tensor> expected() const {
@@ -190,9 +195,22 @@ struct Trial {
   }
 };
 
+// Of halves; one NaN is as good as another.
+double different_bits(const Tensor& wanted, const Tensor& got) {
+  for (size_t i = 0; i < wanted.memory.size(); i += sizeof(Half)) {
+    Half a, b;
+    std::memcpy(&a, &wanted.memory[i], sizeof a);
+    std::memcpy(&b, &got.memory[i], sizeof b);
+    const bool nan = std::isnan(to_float(a)) && std::isnan(to_float(b));
+    if (a != b && !nan) return 1e9;
+  }
+  return 0;
+}
+
 // The largest difference, relative to the larger of the value and `floor`; huge where one of two is
 // not a number or a sign of zero differs in exact comparisons.
 double difference(const Tensor& wanted, const Tensor& got, double floor) {
+  if (wanted.dtype == DType::f16) return different_bits(wanted, got);
   if (wanted.dtype != DType::f32) return wanted.memory == got.memory ? 0 : 1e9;
   double worst = 0;
   for (size_t i = 0; i < wanted.memory.size(); i += sizeof(float)) {
@@ -341,55 +359,61 @@ TEST(Fused, ManyValuesAtOnce) {
 }
 
 // Boxes that together are the whole, as a contraction hands them to its epilogue.
-TEST(Fused, RunsOnBoxes) {
-  if (!has_avx2()) GTEST_SKIP();
+void expect_same_on_boxes(const char* body, const Layout& layout) {
   const Shape shape = {4, 16, 6, 10}, channels = {16, 1, 1};
-  for (const Layout& layout : {plain_layout, channels_layout}) {
-    Trial trial{"%0 = mul(a0, a1); %1 = add(%0, a2); %2 = relu(%1); out %2",
-                {{shape}, {channels}, {shape}},
-                layout};
-    auto in = trial.inputs();
-    if (!layout.plain()) in[0] = in_layout(in[0], layout), in[2] = in_layout(in[2], layout);
-    Tensor out = in[0];
-    std::vector<KernelOperand> uses;
-    std::vector<TensorView> views;
-    for (Tensor& tensor : in) {
-      uses.push_back(tensor.operand());
-      views.push_back(tensor.view());
-    }
-    const KernelOperand result = out.operand();
-    const TensorView view = out.view();
-    const Attrs attrs = trial.attrs();
-    const auto program =
-        FusedProgram::make_for_boxes(completed(parse_body(trial.body)),
-                                     {trial.row(), attrs, uses, {&result, 1}, target_for_test()});
-    ASSERT_TRUE(program);
-    const Shape& sizes = out.geometry.shape;
-    for (const std::array<int64_t, 4> step : {std::array<int64_t, 4>{1, 1, 4, 3},
-                                              {2, 1, 6, 10},
-                                              {4, 1, 2, 10},
-                                              {3, 2, 6, 10},
-                                              {4, 16, 6, 10}}) {
-      std::fill(out.memory.begin(), out.memory.end(), std::byte{0xcd});
-      Box box;
-      for (size_t i = 0; i < sizes.size(); ++i) box.end[i] = sizes[i];
-      const auto cut = [&](size_t dim, int64_t begin) {
-        box.begin[dim] = begin;
-        box.end[dim] = std::min(begin + step[dim], sizes[dim]);
-      };
-      for (int64_t n = 0; n < sizes[0]; n += step[0]) {
-        for (int64_t c = 0; c < sizes[1]; c += step[1]) {
-          for (int64_t y = 0; y < sizes[2]; y += step[2]) {
-            for (int64_t x = 0; x < sizes[3]; x += step[3]) {
-              cut(0, n), cut(1, c), cut(2, y), cut(3, x);
-              program->run(box, views, {&view, 1});
-            }
+  Trial trial{body, {{shape}, {channels}, {shape}}, layout};
+  auto in = trial.inputs();
+  if (!layout.plain()) in[0] = in_layout(in[0], layout), in[2] = in_layout(in[2], layout);
+  Tensor out = in[0];
+  std::vector<KernelOperand> uses;
+  std::vector<TensorView> views;
+  for (Tensor& tensor : in) {
+    uses.push_back(tensor.operand());
+    views.push_back(tensor.view());
+  }
+  const KernelOperand result = out.operand();
+  const TensorView view = out.view();
+  const Attrs attrs = trial.attrs();
+  const auto program =
+      FusedProgram::make_for_boxes(completed(parse_body(trial.body)),
+                                   {trial.row(), attrs, uses, {&result, 1}, target_for_test()});
+  ASSERT_TRUE(program);
+  const Shape& sizes = out.geometry.shape;
+  for (const std::array<int64_t, 4> step : {std::array<int64_t, 4>{1, 1, 4, 3},
+                                            {2, 1, 6, 10},
+                                            {4, 1, 2, 10},
+                                            {3, 2, 6, 10},
+                                            {4, 16, 6, 10}}) {
+    std::fill(out.memory.begin(), out.memory.end(), std::byte{0xcd});
+    Box box;
+    for (size_t i = 0; i < sizes.size(); ++i) box.end[i] = sizes[i];
+    const auto cut = [&](size_t dim, int64_t begin) {
+      box.begin[dim] = begin;
+      box.end[dim] = std::min(begin + step[dim], sizes[dim]);
+    };
+    for (int64_t n = 0; n < sizes[0]; n += step[0]) {
+      for (int64_t c = 0; c < sizes[1]; c += step[1]) {
+        for (int64_t y = 0; y < sizes[2]; y += step[2]) {
+          for (int64_t x = 0; x < sizes[3]; x += step[3]) {
+            cut(0, n), cut(1, c), cut(2, y), cut(3, x);
+            program->run(box, views, {&view, 1}, rng);
           }
         }
       }
-      const Tensor got = layout.plain() ? out : from_layout(out, shape);
-      EXPECT_EQ(got.memory, trial.expected()[0].memory);
     }
+    const Tensor got = layout.plain() ? out : from_layout(out, shape);
+    EXPECT_EQ(got.memory, trial.expected()[0].memory);
+  }
+}
+
+TEST(Fused, RunsOnBoxes) {
+  if (!has_avx2()) GTEST_SKIP();
+  for (const Layout& layout : {plain_layout, channels_layout}) {
+    expect_same_on_boxes("%0 = mul(a0, a1); %1 = add(%0, a2); %2 = relu(%1); out %2", layout);
+    expect_same_on_boxes(
+        "%0 = mul(a0, a1); %1 = stochastic_cast(%0) {key = 3} : f16; %2 = cast(%1) {dtype = f32}; "
+        "%3 = add(%2, a2); out %3",
+        layout);
   }
 }
 
@@ -513,6 +537,170 @@ TEST(Fused, RowsNeedNoInstructions) {
     }
   }
   EXPECT_GT(tried, 100U);
+}
+
+// --- halves --------------------------------------------------------------------------------------
+
+Operand halves(Shape shape, Strides strides = {}) {
+  return {std::move(shape), DType::f16, std::move(strides)};
+}
+
+TEST(Fused, EveryHalfIsReadAndWritten) {
+  if (!has_avx2()) GTEST_SKIP();
+  Trial trial{"%0 = cast(a0) {dtype = f32}; %1 = cast(%0) {dtype = f16} : f16; out %0, %1",
+              {halves({65536})}};
+  for (const bool summed : {false, true}) {
+    if (summed) trial.body += ", sum %0 over []";
+    expect_like_reference(trial, summed ? 1e-6 : 0, 1);
+  }
+}
+
+TEST(Fused, HalvesAreRoundedWhereTheyAreMade) {
+  for (const char* body :
+       {"%0 = cast(a0) {dtype = f32}; %1 = cast(a1) {dtype = f32}; %2 = mul(%0, %1); "
+        "%3 = cast(%2) {dtype = f16} : f16; %4 = cast(%3) {dtype = f32}; %5 = add(%4, %0); "
+        "%6 = cast(%5) {dtype = f16} : f16; out %6, %3, %4",
+        "%0 = cast(a0) {dtype = bool} : bool; %1 = cast(a1) {dtype = i32} : i32; "
+        "%2 = cast(%0) {dtype = f16} : f16; %3 = cast(%1) {dtype = f16} : f16; out %2, %3, %0, %1",
+        "%0 = cast(a0) {dtype = f32}; %1 = mul(%0, 300.0); %2 = cast(%1) {dtype = f16} : f16; "
+        "%3 = cast(%2) {dtype = f32}; %4 = div(%3, 1e7); %5 = cast(%4) {dtype = f16} : f16; "
+        "%6 = cast(a1) {dtype = f32}; %7 = gt(%6, %3) : bool; out %5, %7, %2"}) {
+    for (const Shape& shape : {Shape{}, {1}, {7}, {8}, {9}, {33}, {2, 3, 5, 7}, {17, 1030}}) {
+      expect_like_reference({body, {halves(shape), halves(shape)}, {}, true}, 0);
+    }
+  }
+}
+
+TEST(Fused, HalvesAreRepeatedStridedAndLaidOut) {
+  const char* body =
+      "%0 = cast(a0) {dtype = f32}; %1 = cast(a1) {dtype = f32}; %2 = mul(%0, %1); "
+      "%3 = cast(%2) {dtype = f16} : f16; %4 = cast(%3) {dtype = f32}; %5 = add(%4, a2); "
+      "%6 = cast(%5) {dtype = f16} : f16; out %6, %5";
+  // Casts of what is repeated have the shape of all.
+  const Shape images = {4, 6, 5, 7}, matrix = {9, 31}, groups = {12, 8};
+  expect_like_reference({body, {halves(images), halves(images, {0, 1, 0, 0}), {{6, 1, 1}}}}, 0);
+  expect_like_reference({body, {halves(images), halves(images, {0, 0, 0, 1}), {{4, 1, 5, 1}}}}, 0);
+  expect_like_reference({body, {halves(images), halves(images, {0, 0, 0, 0}), {{}}}}, 0);
+  expect_like_reference({body, {halves(images), halves(images, {35, 140, 7, 1}), {{}}}}, 0);
+  expect_like_reference({body, {halves(matrix), halves(matrix, {1, 9}), {{}}}}, 0);
+  expect_like_reference({body, {halves(matrix), halves(matrix, {62, 2}), {{1, 31}}}}, 0);
+  expect_like_reference({body, {halves(matrix, {93, 3}), halves(matrix, {1, 0}), {{9, 1}}}}, 0);
+  expect_like_reference({body, {halves(groups), halves(groups, {1, 12}), {{12, 1}}}}, 0);
+  expect_like_reference({body, {halves(groups), halves(groups, {0, 3}), {{8}}}}, 0);
+  expect_like_reference({body, {halves(groups), halves(groups, {0, 1}), {{8}}}}, 0);
+  for (const Layout& layout : {channels_layout, batch_layout}) {
+    for (const Shape& shape : {Shape{8, 16, 5, 7}, {16, 8, 1, 1}, {8, 24, 40, 9}}) {
+      const int64_t area = shape[2] * shape[3];
+      expect_like_reference(
+          {body, {halves(shape), halves(shape, {0, 1, 0, 0}), {{shape[1], 1, 1}}}, layout}, 0);
+      expect_like_reference({body, {halves(shape), halves(shape), {shape}}, layout}, 0);
+      expect_like_reference(
+          {body,
+           {halves(shape), halves(shape, {shape[1] * area * 2, area * 2, shape[3] * 2, 2}), {{}}},
+           layout},
+          0);
+    }
+  }
+}
+
+TEST(Fused, HalvesAreSummed) {
+  const char* body =
+      "%0 = cast(a0) {dtype = f32}; %1 = mul(%0, a1); %2 = cast(%1) {dtype = f16} : f16; "
+      "%3 = cast(%2) {dtype = f32}; out sum %0 over {}, sum %3 over {}, %2";
+  for (const char* dims : {"[0]", "[1]", "[2]", "[0, 2]", "[]"}) {
+    for (const Shape& shape : {Shape{3, 5, 7}, {2, 8, 16}, {9, 4, 1111}, {90, 64, 3}}) {
+      std::string text = body;
+      for (size_t at = 0; (at = text.find("{}")) != std::string::npos;) text.replace(at, 2, dims);
+      expect_like_reference({text, {halves(shape), {shape, DType::f32, {}, 0.5, 1}}}, 1e-6, 1e-2);
+    }
+  }
+}
+
+TEST(Fused, CalledStepsBesideHalves) {
+  const char* body =
+      "%0 = cast(a0) {dtype = f32}; %1 = sin(%0); %2 = cast(%1) {dtype = f16} : f16; "
+      "%3 = cast(%2) {dtype = f32}; %4 = atan2(%3, a1); %5 = stochastic_cast(%4) {key = 9} : f16; "
+      "%6 = cast(%5) {dtype = f32}; %7 = cos(%6); %8 = stochastic_cast(%7) {key = 8} : f16; "
+      "out %8, %5, %2";
+  for (const Shape& shape :
+       {Shape{}, {1}, {7}, {1023}, {1025}, {2, 3, 5, 7}, {17, 1030}, {700, 3}, {5, 9000}}) {
+    expect_like_reference({body, {halves(shape), {shape}}, {}, true}, 0);
+  }
+  for (const Layout& layout : {channels_layout, batch_layout}) {
+    const Shape shape = {8, 16, 5, 7};
+    expect_like_reference({body, {halves(shape), {{16, 1, 1}}}, layout}, 0);
+  }
+}
+
+// The chance of an element does not depend on where it lies or which thread rounds it.
+TEST(Fused, RoundsByChanceAsTheRowDoes) {
+  const char* body =
+      "%0 = mul(a0, a1); %1 = stochastic_cast(%0) {key = 5} : f16; %2 = cast(%1) {dtype = f32}; "
+      "%3 = mul(%2, 1e-6); %4 = stochastic_cast(%3) {key = 6} : f16; %5 = mul(%2, 3e4); "
+      "%6 = stochastic_cast(%5) {key = 7} : f16; out %1, %4, %6, %2";
+  for (const Shape& shape :
+       {Shape{}, {1}, {7}, {8}, {9}, {33}, {2, 3, 5, 7}, {17, 1030}, {3, 40000}}) {
+    expect_like_reference({body, {{shape}, {shape}}, {}, true}, 0);
+  }
+  expect_like_reference({body, {{{9, 31}, DType::f32, {1, 9}}, {{31}}}}, 0);
+  expect_like_reference({body, {{{4, 6, 5, 7}}, {{4, 1, 5, 1}}}}, 0);
+  for (const Layout& layout : {channels_layout, batch_layout}) {
+    for (const Shape& shape : {Shape{8, 16, 5, 7}, {16, 8, 1, 1}, {8, 24, 40, 9}}) {
+      expect_like_reference({body, {{shape}, {shape}}, layout}, 0);
+      expect_like_reference({body, {{shape}, {{shape[1], 1, 1}}}, layout}, 0);
+    }
+  }
+}
+
+TEST(Fused, SumsOfWhatWasRoundedByChance) {
+  const char* body =
+      "%0 = mul(a0, a1); %1 = stochastic_cast(%0) {key = 5} : f16; %2 = cast(%1) {dtype = f32}; "
+      "out sum %2 over [0, 2, 3], %1";
+  for (const Layout& layout : {plain_layout, channels_layout, batch_layout}) {
+    const Shape shape = {8, 16, 5, 7};
+    const Operand positive{shape, DType::f32, {}, 0.5, 1};
+    expect_like_reference({body, {positive, positive}, layout}, 1e-6);
+  }
+}
+
+// Bodies that nobody thought of, of steps with the same bits in code and kernels: wherever they
+// round, they round alike.
+TEST(Fused, RandomBodiesOfHalvesHaveTheSameBits) {
+  std::mt19937 random(23);
+  const auto one_of = [&](const auto& list) { return list[random() % std::size(list)]; };
+  for (int trial = 0; trial < 150; ++trial) {
+    std::string body;
+    std::vector<std::string> numbers = {"a1"}, made;
+    size_t steps = 0;
+    const auto add = [&](const std::string& step) {
+      body += fmt::format("%{} = {}; ", steps, step);
+      return fmt::format("%{}", steps++);
+    };
+    numbers.push_back(add("cast(a0) {dtype = f32}"));
+    for (size_t i = 0; i < 3 + random() % 12; ++i) {
+      const std::string a = one_of(numbers), b = one_of(numbers);
+      const char* const two[] = {"add", "sub", "mul", "div", "maximum", "minimum"};
+      const char* const one[] = {"relu", "neg", "abs", "sqrt", "floor"};
+      const std::string made_now = random() % 2 ? fmt::format("{}({}, {})", one_of(two), a, b)
+                                                : fmt::format("{}({})", one_of(one), a);
+      numbers.push_back(add(made_now));
+      if (random() % 3 == 0) continue;
+      const bool chance = random() % 3 == 0;
+      const std::string from = numbers.back();
+      made.push_back(add(chance ? fmt::format("stochastic_cast({}) {{key = {}}} : f16", from, i)
+                                : fmt::format("cast({}) {{dtype = f16}} : f16", from)));
+      numbers.push_back(add(fmt::format("cast({}) {{dtype = f32}}", made.back())));
+    }
+    body += "out " + numbers.back();
+    if (numbers.back()[0] == 'a') continue;
+    for (size_t i = 0; i < made.size() && i < 4; ++i) body += ", " + made[i];
+    const Shape shapes[] = {{5}, {19, 37}, {8, 16, 3, 5}, {3, 1100}, {16, 8, 2, 2}};
+    const Shape shape = one_of(shapes);
+    const Layout layouts[] = {plain_layout, channels_layout, batch_layout};
+    const Layout layout = shape.size() == 4 ? one_of(layouts) : plain_layout;
+    const Operand number{shape, DType::f32, random() % 2 ? Strides(shape.size(), 0) : Strides{}};
+    expect_like_reference({body, {halves(shape), number}, layout, random() % 2 == 0}, 0);
+  }
 }
 
 }  // namespace

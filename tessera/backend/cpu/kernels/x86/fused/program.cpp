@@ -11,7 +11,6 @@ constexpr int64_t piece_elements = 16384;
 constexpr int64_t most_folded_cuts = 64;  // each needs sums of its own
 constexpr int64_t enough_pieces = 32;     // to keep threads busy without cutting what is summed
 constexpr int64_t column_step = 1024;     // sums of so many columns stay in the first cache
-constexpr size_t most_steps = 64;
 constexpr int64_t farthest = int64_t{1} << 26;  // strides within a row fit into instructions
 
 // Walks through outer dimensions [first, last) row by row and keeps all streams' offsets.
@@ -21,6 +20,7 @@ class Odometer {
       : space_(space), first_(first), last_(last) {
     std::fill_n(operands.begin(), space.operands.size(), 0);
     std::fill_n(results.begin(), space.results.size(), 0);
+    if (space.element) elements = &*space.element;
     for (size_t dim = last; dim-- > first;) {
       index_[dim] = start % space.outer[dim];
       start /= space.outer[dim];
@@ -30,6 +30,7 @@ class Odometer {
       for (size_t i = 0; i < space.results.size(); ++i) {
         results[i] += index_[dim] * space.results[i].strides[dim];
       }
+      if (elements) element += index_[dim] * elements->strides[dim];
     }
   }
 
@@ -45,9 +46,11 @@ class Odometer {
   // Of as many as there are.
   std::array<int64_t, FusedProgram::most_operands> operands;
   std::array<int64_t, FusedRow::most_results> results;
+  int64_t element = 0;  // its row-major number, where that is asked
 
  private:
   void move(size_t dim, int64_t steps) {
+    if (elements) element += steps * elements->strides[dim];
     for (size_t i = 0; i < space_.operands.size(); ++i) {
       operands[i] += steps * space_.operands[i].strides[dim];
     }
@@ -57,6 +60,7 @@ class Odometer {
   }
 
   const FusedSpace& space_;
+  const FusedStream* elements = nullptr;
   const size_t first_, last_;
   std::array<int64_t, 8> index_{};
 };
@@ -96,10 +100,11 @@ bool has_types(const FusedBody& body, const KernelUse& use) {
 }
 
 bool has_room(const FusedBody& body, const FusedSpace& space) {
+  constexpr size_t most_steps = 64;
   const size_t sums = body.results.size() - space.results.size();
   return body.steps.size() <= most_steps && space.operands.size() <= FusedProgram::most_operands &&
          space.results.size() <= FusedRow::most_results && sums <= FusedRow::most_sums &&
-         body.steps.size() + space.operands.size() <= FusedEmitter::most_values;
+         body.steps.size() + space.operands.size() < FusedEmitter::most_values;
 }
 
 bool has_streams(const FusedSpace& space) {
@@ -156,10 +161,20 @@ FusedProgram::FusedProgram(FusedBody body, FusedSpace space, const KernelUse& us
   for (size_t i = 0; i < body_.results.size(); ++i) {
     (body_.results[i].summed ? sum_results_ : plain_results_).push_back(i);
   }
+  for (size_t i = 0; i < body_.steps.size(); ++i) {
+    if (row_of(body_.steps[i]).traits.reads_random_state) random_steps_.push_back(i);
+  }
   for (size_t i = 0; i < space_.outer.size(); ++i) {
     (i < space_.kept ? kept_rows_ : folded_rows_) *= space_.outer[i];
   }
   cut();
+}
+
+void FusedProgram::set_roundings(Roundings& roundings, const RngState& rng) const {
+  for (const size_t step : random_steps_) {
+    const auto key = static_cast<uint64_t>(body_.steps[step].attrs.integer("key"));
+    roundings[step] = rounding_stream(rng, key);
+  }
 }
 
 bool FusedProgram::folds_rows() const {
@@ -208,20 +223,21 @@ double* FusedProgram::sum_at(double* sums, int64_t part, size_t sum, int64_t kep
 }
 
 void FusedProgram::run(int64_t piece, std::span<const TensorView> operands,
-                       std::span<const TensorView> results, double* sums) const {
+                       std::span<const TensorView> results, const RngState& rng,
+                       double* sums) const {
   if (code_) {
-    return for_each_row(piece, operands, results, sums,
+    return for_each_row(piece, operands, results, rng, sums,
                         [&](const FusedRow& row) { code_->run(row); });
   }
   FusedStages::Tile tile(*stages_);
-  for_each_row(piece, operands, results, sums, [&](const FusedRow& row) { tile.add(row); });
+  for_each_row(piece, operands, results, rng, sums, [&](const FusedRow& row) { tile.add(row); });
   tile.flush();
 }
 
 template <typename Run>
 void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> operands,
-                                std::span<const TensorView> results, double* sums,
-                                const Run& run) const {
+                                std::span<const TensorView> results, const RngState& rng,
+                                double* sums, const Run& run) const {
   const int64_t row_cut = piece % row_cuts_;
   const int64_t folded_cut = piece / row_cuts_ % folded_cuts_;
   const int64_t kept_begin = piece / row_cuts_ / folded_cuts_ * kept_step_;
@@ -232,7 +248,10 @@ void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> opera
   const int64_t elements = std::min(row_step_, space_.row - row_begin);
   const int64_t part = folds_rows() ? folded_cut * row_cuts_ + row_cut : folded_cut;
 
+  Roundings roundings;
+  set_roundings(roundings, rng);
   FusedRow row;
+  row.rounding = roundings.data();
   row.vectors = elements / 8;
   row.tail = elements % 8;
   Odometer kept(space_, 0, space_.kept, kept_begin);
@@ -254,6 +273,10 @@ void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> opera
         row.results[i] =
             results[plain_results_[i]].data + at * static_cast<int64_t>(size_of(stream.dtype));
       }
+      if (space_.element) {
+        row.first_element =
+            kept.element + folded.element + space_.element->offset_in_row(row_begin);
+      }
       run(row);
     }
   }
@@ -261,7 +284,7 @@ void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> opera
 
 // Inner dimensions that the box has all of become part of its rows where they are even.
 void FusedProgram::run(const Box& box, std::span<const TensorView> operands,
-                       std::span<const TensorView> results) const {
+                       std::span<const TensorView> results, const RngState& rng) const {
   const size_t rank = space_.outer.size();
   size_t outer = rank;  // dimensions before it are walked through
   const int64_t lane_dim = space_.grouped ? 8 : 1;
@@ -282,21 +305,28 @@ void FusedProgram::run(const Box& box, std::span<const TensorView> operands,
     } else {
       at += begin * (space_.grouped ? stream.vector_stride : stream.lane_stride);
     }
-    return at * static_cast<int64_t>(size_of(stream.dtype));
+    return at;
+  };
+  const auto bytes = [&](const FusedStream& stream, const auto& index) {
+    return offset(stream, index) * static_cast<int64_t>(size_of(stream.dtype));
   };
 
+  Roundings roundings;
+  set_roundings(roundings, rng);
   FusedRow row;
+  row.rounding = roundings.data();
   row.vectors = elements / 8;
   row.tail = elements % 8;
   if (elements <= 0) return;
   auto index = box.begin;
   for (bool more = true; more;) {
     for (size_t i = 0; i < space_.operands.size(); ++i) {
-      row.operands[i] = operands[i].data + offset(space_.operands[i], index);
+      row.operands[i] = operands[i].data + bytes(space_.operands[i], index);
     }
     for (size_t i = 0; i < space_.results.size(); ++i) {
-      row.results[i] = results[plain_results_[i]].data + offset(space_.results[i], index);
+      row.results[i] = results[plain_results_[i]].data + bytes(space_.results[i], index);
     }
+    if (space_.element) row.first_element = offset(*space_.element, index);
     code_->run(row);
     more = false;
     for (size_t dim = outer; dim-- > 0 && !more;) {

@@ -33,11 +33,11 @@ class FusedProgram {
 
   // Operands and results in the order of the use; `sums` is the workspace.
   void run(int64_t piece, std::span<const TensorView> operands, std::span<const TensorView> results,
-           double* sums) const;
+           const RngState& rng, double* sums) const;
   // A part of the space, counted in physical dimensions: what a Epilogue does with a contraction's
   // result. Where the last dimension is a group of eight, the box has all of it.
   void run(const Box& box, std::span<const TensorView> operands,
-           std::span<const TensorView> results) const;
+           std::span<const TensorView> results, const RngState& rng) const;
   // After all pieces: some of the elements of the sums.
   void finish(int64_t begin, int64_t end, std::span<const TensorView> results,
               const double* sums) const;
@@ -45,6 +45,9 @@ class FusedProgram {
   int64_t kept_rows() const { return kept_rows_; }
 
  private:
+  static constexpr size_t most_steps = 64;
+  using Roundings = std::array<RoundingStream, most_steps>;  // by step
+
   FusedProgram(FusedBody body, FusedSpace space, const KernelUse& use);
 
   static std::optional<FusedSpace> space_for(const FusedBody& body, const KernelUse& use,
@@ -55,7 +58,10 @@ class FusedProgram {
   double* sum_at(double* sums, int64_t part, size_t sum, int64_t kept_row) const;
   template <typename Run>
   void for_each_row(int64_t piece, std::span<const TensorView> operands,
-                    std::span<const TensorView> results, double* sums, const Run& run) const;
+                    std::span<const TensorView> results, const RngState& rng, double* sums,
+                    const Run& run) const;
+  // Of the steps that read the random state; of others, anything.
+  void set_roundings(Roundings& roundings, const RngState& rng) const;
 
   const FusedBody body_;
   const FusedSpace space_;
@@ -63,6 +69,7 @@ class FusedProgram {
   std::unique_ptr<const FusedCode> code_;
   std::unique_ptr<const FusedStages> stages_;
   std::vector<size_t> plain_results_, sum_results_;  // which results they are
+  std::vector<size_t> random_steps_;
   int64_t kept_rows_ = 1, folded_rows_ = 1;
   int64_t sum_unit_ = 1;  // doubles for one kept row
   // Of one piece, and how many pieces that makes.

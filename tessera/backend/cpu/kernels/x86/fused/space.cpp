@@ -35,8 +35,9 @@ std::optional<Layout> common_layout(const KernelUse& use) {
 struct RawSpace {
   Layout layout;
   Shape logical, physical;
-  std::vector<Strides> streams;  // operands, results, then the sums if there are some
-  std::vector<bool> folded;      // by physical dimension
+  // Operands, results, then the sums if there are some, then row-major numbers if they are asked.
+  std::vector<Strides> streams;
+  std::vector<bool> folded;  // by physical dimension
 };
 
 Strides physical_strides(const RawSpace& space, const Strides& logical) {
@@ -150,6 +151,9 @@ std::optional<RawSpace> raw_space(const FusedBody& body, const KernelUse& use, b
     if (!add_operand(space, result)) return std::nullopt;
   }
   if (!add_sums(space, body, use)) return std::nullopt;
+  if (reads_random_state(use.op, use.attrs)) {
+    space.streams.push_back(physical_strides(space, contiguous_strides(space.logical)));
+  }
   if (merged) {
     merge(space);
   } else {
@@ -180,7 +184,8 @@ std::optional<FusedSpace::Sums> sums_of(const FusedStream& sum) {
 }  // namespace
 
 bool has_vectors_of(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::i32 || dtype == DType::boolean;
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::i32 ||
+         dtype == DType::boolean;
 }
 
 std::optional<FusedSpace> fused_space(const FusedBody& body, const KernelUse& use, bool merged) {
@@ -221,6 +226,9 @@ std::optional<FusedSpace> fused_space(const FusedBody& body, const KernelUse& us
       return strides[i] == strides[i + 1] * raw->physical[i + 1];
     };
     space.even.push_back(std::all_of(raw->streams.begin(), raw->streams.end(), even));
+  }
+  if (reads_random_state(use.op, use.attrs)) {
+    space.element = stream_of(raw->streams.back(), DType::i32, outer, space.grouped);
   }
   if (!sums) return space;
   if (!merged) return std::nullopt;

@@ -36,6 +36,8 @@ struct FusedSpace {
   int64_t sum_elements = 1;                    // of one sum
   std::vector<FusedStream> operands, results;  // results without sums
   FusedStream sum;                             // where in a sum's elements
+  // Where in the row-major order of the shape, for bodies that read the random state.
+  std::optional<FusedStream> element = {};
   // Where dimensions are not merged: whether each of `outer` and what is inside of it are one run
   // in every stream.
   std::vector<bool> even = {};

@@ -165,6 +165,7 @@ class FusedStages::Builder {
     } else {
       add_tile_results(*code, steps, phase);
     }
+    code->numbers = std::move(steps);
     return code;
   }
 
@@ -232,7 +233,8 @@ FusedStages::FusedStages(const FusedBody& body, const FusedSpace& space,
   slots_ = builder.slots();
   for (Stage& stage : stages_) {
     if (stage.code) {
-      stage.code->code = std::make_unique<FusedCode>(stage.code->body, stage.code->space);
+      stage.code->code =
+          std::make_unique<FusedCode>(stage.code->body, stage.code->space, stage.code->numbers);
     }
   }
   one_element_ = numel(space.outer) * space.row == 1;
@@ -277,6 +279,7 @@ void FusedStages::Tile::push(const FusedRow& row, int64_t begin, int64_t element
   };
   for (size_t i = 0; i < space.operands.size(); ++i) part.operands[i] += bytes(space.operands[i]);
   for (size_t i = 0; i < space.results.size(); ++i) part.results[i] += bytes(space.results[i]);
+  if (space.element) part.first_element += space.element->offset_in_row(begin);
   if (space.sums != FusedSpace::Sums::columns) return;
   for (double*& sum : part.sums) sum += sum ? begin : 0;
 }
@@ -299,6 +302,8 @@ void FusedStages::run(const Code& code, Tile& tile) const {
     const FusedRow& whole = tile.rows_[i];
     row.vectors = whole.vectors;
     row.tail = whole.tail;
+    row.first_element = whole.first_element;
+    row.rounding = whole.rounding;
     for (size_t k = 0; k < code.operands.size(); ++k) {
       const Place& place = code.operands[k];
       row.operands[k] = place.in == Place::In::row ? whole.operands[place.index]

@@ -68,6 +68,7 @@ class FusedStages {
   struct Code {
     FusedBody body;
     FusedSpace space;
+    std::vector<size_t> numbers;  // of its steps in the whole body
     std::vector<Place> operands, results;
     bool last = false;
     std::unique_ptr<const FusedCode> code = nullptr;

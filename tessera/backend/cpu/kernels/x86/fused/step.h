@@ -5,14 +5,20 @@
 #include <string_view>
 
 #include "tessera/backend/cpu/kernels/x86/fused/emitter.h"
+#include "tessera/backend/cpu/kernels/x86/fused/row.h"
 #include "tessera/ops/fused_body.h"
 
 namespace tessera::cpu {
 
 class FusedStep {
  public:
-  FusedStep(FusedEmitter& emitter, const BodyStep& step, size_t operands)
-      : emitter_(emitter), step_(step), operands_(operands) {}
+  FusedStep(FusedEmitter& emitter, const BodyStep& step, size_t operands,
+            FusedEmitter::Value element_number, size_t number)
+      : emitter_(emitter),
+        step_(step),
+        operands_(operands),
+        element_number_(element_number),
+        number_(number) {}
 
   FusedEmitter& emitter() { return emitter_; }
   Xbyak::CodeGenerator& code() { return emitter_.code(); }
@@ -29,10 +35,17 @@ class FusedStep {
   Xbyak::Ymm load(float value) { return emitter_.load(constant(value)); }
   Xbyak::Ymm zero();
 
+  // For steps that read the random state: the elements' row-major numbers, and a word of what they
+  // have in common, the same in all lanes.
+  Xbyak::Ymm element_numbers() { return emitter_.reg(element_number_); }
+  void load_rounding(const Xbyak::Ymm& to, size_t offset);
+
  private:
   FusedEmitter& emitter_;
   const BodyStep& step_;
   const size_t operands_;  // values of steps are numbered after them
+  const FusedEmitter::Value element_number_;
+  const size_t number_;  // of the step in the whole body
 };
 
 // Returns a fresh register with the result.
