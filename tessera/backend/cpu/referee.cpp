@@ -26,6 +26,11 @@ constexpr double allowed_moves = 30;
 constexpr double always_allowed = 2e-6;  // of the element: functions are right to a few units
 constexpr double least_allowed = 2e-7;   // in sums of numbers around one, which cancel
 constexpr int moved_runs = 4;
+// What is rounded to a half after it was off by little may be the half beside the right one. The
+// result may be off by twice what it does to its elements when all such numbers move by a unit in
+// the last place of a half.
+constexpr float half_move = 0x1p-10F;
+constexpr double allowed_half_moves = 2;
 
 // The place's elements row by row in the value's logical order: groups stand beside what they were
 // cut from.
@@ -91,6 +96,11 @@ double number_at(const Bytes& values, DType dtype, size_t index) {
       std::memcpy(&value, &values[index * sizeof value], sizeof value);
       return value;
     }
+    case DType::f16: {
+      Half value;
+      std::memcpy(&value, &values[index * sizeof value], sizeof value);
+      return to_float(value);
+    }
     case DType::i32: {
       int32_t value = 0;
       std::memcpy(&value, &values[index * sizeof value], sizeof value);
@@ -108,17 +118,17 @@ double number_at(const Bytes& values, DType dtype, size_t index) {
   }
 }
 
-double largest(const Bytes& floats) {
+double largest(const Bytes& floats, DType dtype) {
   double found = 0;
-  for (size_t i = 0; i < floats.size() / sizeof(float); ++i) {
-    found = std::max(found, std::fabs(number_at(floats, DType::f32, i)));
+  for (size_t i = 0; i < floats.size() / size_of(dtype); ++i) {
+    found = std::max(found, std::fabs(number_at(floats, dtype, i)));
   }
   return found;
 }
 
-bool all_finite(const Bytes& floats) {
-  for (size_t i = 0; i < floats.size() / sizeof(float); ++i) {
-    if (!std::isfinite(number_at(floats, DType::f32, i))) return false;
+bool all_finite(const Bytes& floats, DType dtype) {
+  for (size_t i = 0; i < floats.size() / size_of(dtype); ++i) {
+    if (!std::isfinite(number_at(floats, dtype, i))) return false;
   }
   return true;
 }
@@ -137,26 +147,39 @@ void move(Bytes& values, uint64_t key) {
   }
 }
 
-// A number around one, by as much as moved elements differ from theirs.
-double random_factor(uint64_t key, uint64_t index) {
-  return 1 + double{relative_move} * (2 * uniform_from_word(random_words({}, key, index)[0]) - 1);
+// A number around one, by at most so much.
+double random_factor(uint64_t key, uint64_t index, float move) {
+  return 1 + double{move} * (2 * uniform_from_word(random_words({}, key, index)[0]) - 1);
 }
 
-// A fused body whose steps round too: what every step makes of floats is moved as operands are.
-FusedBody with_moved_steps(const FusedBody& body, uint64_t key) {
+bool makes_halves(const BodyStep& step) { return step.dtype == DType::f16; }
+
+bool rounds_to_half(const FusedBody& body) {
+  return std::any_of(body.steps.begin(), body.steps.end(), makes_halves);
+}
+
+// A fused body whose steps round too: what every step makes of floats is moved as operands are; or
+// only what is rounded to halves, by as much as that rounding does.
+FusedBody with_moved_steps(const FusedBody& body, uint64_t key, bool halves) {
   FusedBody moved;
   std::vector<size_t> where;  // by old step
   const auto in_moved = [&](BodyValue value) {
     if (value.from == BodyValue::From::step) value.index = where[value.index];
     return value;
   };
+  const auto widened = [&](const BodyStep& step) {  // of a half that was made here
+    const BodyValue& from = step.arguments[0];
+    return step.op == "cast" && from.from == BodyValue::From::step &&
+           makes_halves(body.steps[from.index]);
+  };
   for (const BodyStep& step : body.steps) {
     BodyStep& copy = moved.steps.emplace_back(step);
     for (BodyValue& argument : copy.arguments) argument = in_moved(argument);
     where.push_back(moved.steps.size() - 1);
-    if (step.dtype != DType::f32) continue;
-    const BodyValue factor{.from = BodyValue::From::number,
-                           .number = random_factor(key, where.size())};
+    if (step.dtype != DType::f32 || (halves && !widened(step))) continue;
+    const BodyValue factor{
+        .from = BodyValue::From::number,
+        .number = random_factor(key, where.size(), halves ? half_move : relative_move)};
     moved.steps.push_back({"mul", {{BodyValue::From::step, where.back()}, factor}});
     ++where.back();
   }
@@ -276,7 +299,7 @@ void Referee::before(size_t number, std::span<const TensorView> operands,
   }
 }
 
-std::vector<Bytes> Referee::reference(const Node& node, bool moved, uint64_t key, ThreadPool& pool,
+std::vector<Bytes> Referee::reference(const Node& node, Moved moved, uint64_t key, ThreadPool& pool,
                                       RngState rng) {
   std::vector<Bytes> memory;
   std::vector<Strides> strides;
@@ -294,7 +317,9 @@ std::vector<Bytes> Referee::reference(const Node& node, bool moved, uint64_t key
       continue;
     }
     memory.push_back(value(id, pool));
-    if (moved && graph_.type(id).dtype == DType::f32) move(memory.back(), key + inputs.size());
+    if (moved == Moved::all && graph_.type(id).dtype == DType::f32) {
+      move(memory.back(), key + inputs.size());
+    }
     inputs.push_back(view_of(graph_.type(id)));
   }
   const size_t first = memory.size();
@@ -303,8 +328,8 @@ std::vector<Bytes> Referee::reference(const Node& node, bool moved, uint64_t key
     outputs.push_back(view_of(graph_.type(id)));
   }
   Attrs attrs = node.attrs;
-  if (moved && attrs.has("body")) {
-    attrs.set("body", body_attr(with_moved_steps(attrs.body("body"), key)));
+  if (moved != Moved::nothing && attrs.has("body")) {
+    attrs.set("body", body_attr(with_moved_steps(attrs.body("body"), key, moved == Moved::halves)));
   }
   run_reference(op(node),
                 {.inputs = inputs, .outputs = outputs, .attrs = attrs, .pool = pool, .rng = rng});
@@ -326,13 +351,17 @@ void Referee::after(size_t number, std::span<const TensorView> results, ThreadPo
           described(call, number), call.inputs[0].value.index);
   } else if (const Node& node = graph_.node(call.node);
              op(node).kind != Kind::host && op(node).kind != Kind::collective) {
-    const std::vector<Bytes> wanted = reference(node, false, 0, pool, rng);
-    std::vector<std::vector<Bytes>> moved;
+    const std::vector<Bytes> wanted = reference(node, Moved::nothing, 0, pool, rng);
+    std::vector<std::vector<Bytes>> moved, halves_moved;
     if (got != wanted) {
+      const bool halves = node.attrs.has("body") && rounds_to_half(node.attrs.body("body"));
       for (uint64_t run = 1; run <= moved_runs; ++run) {
-        moved.push_back(reference(node, true, run * 100, pool, rng));
+        moved.push_back(reference(node, Moved::all, run * 100, pool, rng));
+        if (halves) halves_moved.push_back(reference(node, Moved::halves, run * 100, pool, rng));
       }
-      for (size_t i = 0; i < got.size(); ++i) compare(call, number, i, got[i], wanted[i], moved);
+      for (size_t i = 0; i < got.size(); ++i) {
+        compare(call, number, i, got[i], wanted[i], moved, halves_moved);
+      }
     }
   }
   for (size_t i = 0; i < results.size(); ++i) kept(call.outputs[i].value) = std::move(got[i]);
@@ -340,31 +369,40 @@ void Referee::after(size_t number, std::span<const TensorView> results, ThreadPo
 }
 
 void Referee::compare(const Call& call, size_t number, size_t result, const Bytes& got,
-                      const Bytes& wanted, std::span<const std::vector<Bytes>> moved) {
+                      const Bytes& wanted, std::span<const std::vector<Bytes>> moved,
+                      std::span<const std::vector<Bytes>> halves_moved) {
   const TensorType& type = graph_.type(call.outputs[result].value);
   const auto count = static_cast<size_t>(numel(type.shape));
-  double furthest = 0, least = 0;
+  double least = 0;
   bool finite_operands = true;
   for (const Place& place : call.inputs) {
-    if (place.buffer.valid() && place.dtype == DType::f32) {
-      least = std::max(least, least_allowed * std::min(1.0, largest(kept(place.value))));
-      finite_operands = finite_operands && all_finite(kept(place.value));
+    if (place.buffer.valid() && is_floating(place.dtype)) {
+      const Bytes& values = kept(place.value);
+      least = std::max(least, least_allowed * std::min(1.0, largest(values, place.dtype)));
+      finite_operands = finite_operands && all_finite(values, place.dtype);
     }
   }
   // Whether a product with padding is made, or a tile is transformed as a whole, is a kernel's own
   // affair; a zero times what is not finite shows the difference.
   const bool sums_products = op(graph_.node(call.node)).kind == Kind::contraction;
-  for (size_t i = 0; i < count; ++i) {
-    const double right = number_at(wanted, type.dtype, i);
-    for (const auto& run : moved) {
-      const double distance = std::fabs(number_at(run[result], type.dtype, i) - right);
-      if (std::isfinite(distance)) furthest = std::max(furthest, distance);
+  const auto furthest = [&](std::span<const std::vector<Bytes>> runs) {
+    double most = 0;
+    for (size_t i = 0; i < count; ++i) {
+      for (const auto& run : runs) {
+        const double distance =
+            std::fabs(number_at(run[result], type.dtype, i) - number_at(wanted, type.dtype, i));
+        if (std::isfinite(distance)) most = std::max(most, distance);
+      }
     }
-  }
+    return most;
+  };
+  const double by_moves =
+      allowed_moves * furthest(moved) + allowed_half_moves * furthest(halves_moved);
   for (size_t i = 0; i < count; ++i) {
     const double right = number_at(wanted, type.dtype, i), found = number_at(got, type.dtype, i);
-    const double rounding = type.dtype == DType::f32 ? least : 0;
-    const double allowed = allowed_moves * furthest + always_allowed * std::fabs(right) + rounding;
+    double rounding = is_floating(type.dtype) ? least : 0;
+    if (type.dtype == DType::f16) rounding += half_move * std::fabs(right) + 0x1p-24;
+    const double allowed = by_moves + always_allowed * std::fabs(right) + rounding;
     if (!differ(found, right, allowed)) continue;
     const int finite = int{std::isfinite(found)} + int{std::isfinite(right)};
     // Of sums that overflow, the order decides whether they are infinite or no number at all.
@@ -374,6 +412,7 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
       return differ(number_at(run[result], type.dtype, i), right, allowed);
     };
     if (std::any_of(moved.begin(), moved.end(), jumps)) continue;
+    if (std::any_of(halves_moved.begin(), halves_moved.end(), jumps)) continue;
     fail(ErrorKind::runtime,
          "TESSERA_CHECK: {}: result {} (%{}, {}) has {} at {}, the reference kernel {}; rounding "
          "explains {:.3g}. Please report this. TESSERA_DISABLE_KERNELS={} does without the kernel",

@@ -44,10 +44,14 @@ class Referee {
 
   const Bytes& value(ValueId id, ThreadPool& pool);
   void adopt(const Place& place, const TensorView& view, ThreadPool& pool);
-  std::vector<Bytes> reference(const Node& node, bool moved, uint64_t key, ThreadPool& pool,
+  // What a reference kernel does not get or make as it is: everything by as much as f32 rounds, or
+  // what a body rounds to halves by as much as they do.
+  enum class Moved : uint8_t { nothing, all, halves };
+  std::vector<Bytes> reference(const Node& node, Moved moved, uint64_t key, ThreadPool& pool,
                                RngState rng);
   void compare(const Call& call, size_t number, size_t result, const Bytes& got,
-               const Bytes& wanted, std::span<const std::vector<Bytes>> moved);
+               const Bytes& wanted, std::span<const std::vector<Bytes>> moved,
+               std::span<const std::vector<Bytes>> halves_moved);
   Bytes& kept(ValueId id) { return values_[static_cast<size_t>(id.index)]; }
 
   const Plan& plan_;

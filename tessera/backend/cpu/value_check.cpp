@@ -17,6 +17,22 @@ bool writes_infinity(const Attrs& attrs) {
   return false;
 }
 
+template <typename T, typename Look>
+void for_each_element(const TensorView& view, const Look& look) {
+  std::vector<int64_t> index(view.sizes.size(), 0);
+  const int64_t count = view.numel();
+  const T* at = view.as<const T>();
+  for (int64_t i = 0; i < count; ++i) {
+    look(*at);
+    for (size_t d = view.sizes.size(); d-- > 0;) {
+      at += view.strides[d];
+      if (++index[d] < view.sizes[d]) break;
+      at -= view.strides[d] * view.sizes[d];
+      index[d] = 0;
+    }
+  }
+}
+
 }  // namespace
 
 ValueCheck::ValueCheck(const Call& call, std::span<const TensorView> inputs)
@@ -24,20 +40,15 @@ ValueCheck::ValueCheck(const Call& call, std::span<const TensorView> inputs)
 
 ValueCheck::Found ValueCheck::find(std::span<const TensorView> views) {
   Found found;
+  const auto look = [&](float value) {
+    found.nan = found.nan || std::isnan(value);
+    found.infinity = found.infinity || std::isinf(value);
+  };
   for (const TensorView& view : views) {
-    if (!view.present || view.dtype != DType::f32) continue;
-    std::vector<int64_t> index(view.sizes.size(), 0);
-    const int64_t count = view.numel();
-    const float* at = view.as<const float>();
-    for (int64_t i = 0; i < count; ++i) {
-      found.nan = found.nan || std::isnan(*at);
-      found.infinity = found.infinity || std::isinf(*at);
-      for (size_t d = view.sizes.size(); d-- > 0;) {
-        at += view.strides[d];
-        if (++index[d] < view.sizes[d]) break;
-        at -= view.strides[d] * view.sizes[d];
-        index[d] = 0;
-      }
+    if (!view.present) continue;
+    if (view.dtype == DType::f32) for_each_element<float>(view, look);
+    if (view.dtype == DType::f16) {
+      for_each_element<Half>(view, [&](Half half) { look(to_float(half)); });
     }
   }
   return found;
