@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/backend/cpu/lower/widen_at_readers.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -41,6 +42,7 @@ FusionGroups::FusionGroups(const Graph& graph)
   find_members();
   grow();
   add_sums();
+  add_widened();
   release_lone_calls();
   recompute();
 }
@@ -73,18 +75,53 @@ void FusionGroups::find_members() {
 void FusionGroups::grow() {
   for (int32_t i = 0; i < graph_.node_count(); ++i) {
     const size_t own = group_of({i});
-    if (!groups_[own].fused || groups_[own].folded) continue;
+    if (!groups_[own].fused || groups_[own].folded || widens({i})) continue;
     std::vector<NodeId> makers;
     for (const ValueId read : member({i}).reads) {
-      if (read.valid() && graph_.value(read).producer.valid()) {
-        add_once(makers, graph_.value(read).producer);
-      }
+      if (!read.valid()) continue;
+      take_widening(graph_.value(read).producer, {i});
+      const NodeId maker = maker_of(read);
+      if (maker.valid()) add_once(makers, maker);
     }
     std::sort(makers.begin(), makers.end(), [](NodeId a, NodeId b) { return a.index > b.index; });
     for (const NodeId maker : makers) {
       const size_t there = group_of(maker), here = group_of({i});
       if (there != here && !groups_[there].folded && may_merge(there, here)) merge(there, here);
     }
+  }
+}
+
+bool FusionGroups::widens(NodeId id) const {
+  const auto& found = members_[static_cast<size_t>(id.index)];
+  return found && !found->sum && is_widening(graph_, graph_.node(id));
+}
+
+// What makes a value that a node reads; of a cast to f32, the halves.
+NodeId FusionGroups::maker_of(ValueId read) const {
+  const NodeId maker = graph_.value(read).producer;
+  if (!maker.valid() || !widens(maker)) return maker;
+  return graph_.value(member(maker).reads[0]).producer;
+}
+
+// A cast to f32 belongs to the node that reads it: what makes the halves may run long before.
+void FusionGroups::take_widening(NodeId cast, NodeId reader) {
+  if (!cast.valid() || !widens(cast)) return;
+  const size_t there = group_of(cast), here = group_of(reader);
+  if (groups_[there].nodes.size() == 1 && may_merge(there, here)) merge(there, here);
+}
+
+// Where nothing takes a cast in, because its reader is no element-wise node, what makes the halves
+// makes both, if that reader is their first one: others come later.
+void FusionGroups::add_widened() {
+  for (int32_t i = 0; i < graph_.node_count(); ++i) {
+    if (!widens({i}) || groups_[group_of({i})].nodes.size() > 1) continue;
+    const ValueId halves = member({i}).reads[0];
+    const NodeId maker = graph_.value(halves).producer;
+    if (!maker.valid() || !members_[static_cast<size_t>(maker.index)]) continue;
+    if (node_readers(halves)[0] != NodeId{i}) continue;
+    if (graph_.node(maker).origin.backward != graph_.node({i}).origin.backward) continue;
+    const size_t there = group_of(maker), here = group_of({i});
+    if (may_merge(there, here)) merge(there, here);
   }
 }
 
@@ -99,7 +136,8 @@ void FusionGroups::add_sums() {
 }
 
 void FusionGroups::add_to_producer(NodeId sum) {
-  const NodeId maker = graph_.value(member(sum).reads[0]).producer;
+  take_widening(graph_.value(member(sum).reads[0]).producer, sum);
+  const NodeId maker = maker_of(member(sum).reads[0]);
   if (!maker.valid()) return;
   // A sum is only known when its group has ended, and a sum of it may well have the same shape.
   const auto& made_by = members_[static_cast<size_t>(maker.index)];
@@ -112,8 +150,11 @@ void FusionGroups::add_to_producer(NodeId sum) {
 
 void FusionGroups::add_to_fellow_reader(NodeId sum) {
   const size_t here = group_of(sum);
-  if (groups_[here].nodes.size() > 1) return;
-  for (const NodeId reader : node_readers(member(sum).reads[0])) {
+  const NodeId cast = graph_.value(member(sum).reads[0]).producer;
+  const bool widened = cast.valid() && widens(cast) && group_of(cast) == here;
+  if (groups_[here].nodes.size() > (widened ? 2 : 1)) return;
+  const ValueId read = member(widened ? cast : sum).reads[0];
+  for (const NodeId reader : node_readers(read)) {
     const size_t there = group_of(reader);
     if (there == here || groups_[there].folded != groups_[here].folded) continue;
     // A sum is only known when its group has ended.

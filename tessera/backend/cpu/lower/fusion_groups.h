@@ -49,6 +49,10 @@ class FusionGroups {
 
   void find_members();
   void grow();
+  bool widens(NodeId id) const;
+  NodeId maker_of(ValueId read) const;
+  void take_widening(NodeId cast, NodeId reader);
+  void add_widened();
   void add_sums();
   void add_to_producer(NodeId sum);
   void add_to_fellow_reader(NodeId sum);

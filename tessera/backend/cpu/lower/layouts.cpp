@@ -7,6 +7,7 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/base/error.h"
+#include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -109,7 +110,10 @@ class LayoutChooser {
     const Use use = use_of(call, call.inputs, {});
     RequestedLayouts asked = requested_layouts(kernel_use(call, use));
     if (!asked.layouts.empty()) return {Request::Kind::fixed, std::move(asked.layouts)};
-    if (row(call).kind == Kind::elementwise) return {Request::Kind::elements};
+    // Only code that knows the layout has the numbers that elements have in their logical order.
+    const Attrs& attrs = draft_.graph->node(call.node).attrs;
+    const bool any_order = !reads_random_state(row(call), attrs);
+    if (row(call).kind == Kind::elementwise && any_order) return {Request::Kind::elements};
     if (row(call).kind == Kind::update) return {Request::Kind::update};
     if (asked.follows) return {Request::Kind::follow};
     return {};

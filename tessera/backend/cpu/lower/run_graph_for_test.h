@@ -20,6 +20,9 @@ inline std::vector<Bytes> made_up_inputs(const Graph& graph) {
       const float value = uniform(random);
       if (type.dtype == DType::f32) {
         std::memcpy(&memory[i], &value, sizeof value);
+      } else if (type.dtype == DType::f16) {
+        const Half half = to_half(value);
+        std::memcpy(&memory[i], &half, sizeof half);
       } else {
         memory[i] = static_cast<std::byte>(value > 0);
       }

@@ -1,0 +1,176 @@
+// Programs with halves in them, drawn at random, give the same bits whatever is fused, with any
+// number of threads, and the referee has nothing to say of them.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "tessera/backend/cpu/engine.h"
+#include "tessera/backend/cpu/interpreter_for_test.h"
+#include "tessera/backend/cpu/kernels/copy.h"
+#include "tessera/backend/cpu/lower/lower.h"
+#include "tessera/backend/cpu/lower/run_graph_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
+#include "tessera/base/cpu_level_for_test.h"
+#include "tessera/base/error.h"
+#include "tessera/ir/text.h"
+#include "tessera/ops/builder.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr RngState rng{.seed = 3, .step = 4};
+const Shape images = {8, 16, 6, 6};
+
+// Operators whose code has the bits of their kernels, roundings between them, and convolutions that
+// ask for layouts.
+class RandomProgram {
+ public:
+  explicit RandomProgram(uint32_t seed) : random_(seed) {
+    values_.push_back(graph.add_input(InputKind::data, "x", {DType::f32, images}));
+    halves_.push_back(graph.add_input(InputKind::data, "h", {DType::f16, images}));
+    channels_ = graph.add_input(InputKind::data, "c", {DType::f16, {16, 1, 1}});
+    filters_ = graph.add_state(StateKind::parameter, "w", {DType::f16, {16, 16, 3, 3}});
+    const int forward = 4 + draw(10), backward = draw(10);
+    for (int i = 0; i < forward + backward; ++i) {
+      if (i == forward) build_.set_place({"", 0, "", true}, Phase::micro_batch);
+      add();
+    }
+    for (int i = 0; i < 2 && i < static_cast<int>(halves_.size()); ++i) output(one_of(halves_));
+    output(values_.back());
+    output(halves_.back());
+  }
+
+  Graph graph;
+
+ private:
+  int draw(int below) { return static_cast<int>(random_() % static_cast<uint32_t>(below)); }
+  template <typename T>
+  T one_of(const std::vector<T>& list) {
+    return list[static_cast<size_t>(draw(static_cast<int>(list.size())))];
+  }
+  void output(ValueId value) {
+    graph.add_output("y" + std::to_string(graph.outputs().size()), value);
+  }
+
+  void add() {
+    const ValueId a = one_of(values_), b = one_of(values_);
+    switch (draw(10)) {
+      case 0:
+      case 1:
+        values_.push_back(
+            build_.add(one_of<const char*>({"add", "mul", "sub", "maximum"}), {a, b}));
+        return round();
+      case 2:
+        values_.push_back(build_.add(one_of<const char*>({"relu", "neg", "abs"}), {a}));
+        return round();
+      case 3:
+        values_.push_back(build_.add("threshold_backward", {a, b}, {{"threshold", 0.0}}));
+        return round();
+      case 4:
+      case 5:
+        return values_.push_back(build_.cast(one_of(halves_), DType::f32));
+      case 6:
+        values_.push_back(build_.add("mul", {a, build_.cast(channels_, DType::f32)}));
+        return round();
+      case 7: {
+        const std::vector<int64_t> one = {1, 1};
+        values_.push_back(build_.add("conv", {a, build_.cast(filters_, DType::f32)},
+                                     {{"stride", one}, {"padding", one}, {"dilation", one}}));
+        values_.back() = build_.add("mul", {values_.back(), build_.scalar(0.125, DType::f32)});
+        return round();
+      }
+      case 8:
+        return halves_.push_back(build_.add("flip", {one_of(halves_)}, {{"dims", Shape{2}}}));
+      default: {
+        const ValueId flat = build_.reshape(one_of(halves_), {8, 16 * 36});
+        const ValueId whole = build_.cast(flat, DType::f32);
+        values_.push_back(build_.reshape(build_.add("neg", {whole}), images));
+      }
+    }
+  }
+
+  void round() {
+    if (draw(3) == 0) return;
+    const ValueId value = values_.back();
+    halves_.push_back(draw(3) == 0 ? build_.add("stochastic_cast", {value}, {{"key", ++key_}})
+                                   : build_.cast(value, DType::f16));
+    if (draw(2) == 0) values_.push_back(build_.cast(halves_.back(), DType::f32));
+  }
+
+  std::mt19937 random_;
+  Builder build_{graph};
+  std::vector<ValueId> values_, halves_;
+  ValueId channels_, filters_;
+  int64_t key_ = 0;
+};
+
+std::vector<Bytes> outputs_of(const Graph& graph, const Plan& plan, int threads, bool refereed) {
+  ThreadPool pool(threads, level_for_test());
+  Engine engine(plan, pool);
+  engine.check_calls(refereed);
+  const std::vector<Bytes> inputs = made_up_inputs(graph);
+  for (size_t i = 0; i < inputs.size(); ++i) engine.set_data_input(i, inputs[i].data());
+  Graph filters;  // a state as inputs are
+  filters.add_input(InputKind::data, "w", graph.type(graph.states()[0].initial));
+  const Bytes state = made_up_inputs(filters)[0];
+  std::memcpy(engine.state(0).data, state.data(), state.size());
+  std::vector<Bytes> outputs;
+  engine.run_micro_batch(rng);
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    Bytes& output =
+        outputs.emplace_back(static_cast<size_t>(bytes(graph.type(graph.outputs()[i].value))));
+    copy_dense(engine.output(i), output.data(), pool);
+  }
+  return outputs;
+}
+
+TEST(Halves, FusionThreadsAndLayoutsChangeNoBit) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    const Graph graph = RandomProgram(seed).graph;
+    verify(graph);
+    SCOPED_TRACE(print(graph));
+    const Plan plain =
+        lower(graph, on_test_target({.rewrites = {.disabled = {"fuse_elementwise",
+                                                               "widen_at_readers", "recompute"}}}));
+    const Plan fused = lower(graph, on_test_target());
+    const std::vector<Bytes> wanted = outputs_of(graph, plain, 1, false);
+    SCOPED_TRACE(print(fused));
+    for (const int threads : {1, 2, 4}) {
+      ASSERT_EQ(outputs_of(graph, fused, threads, false), wanted) << threads << ", seed " << seed;
+    }
+    ASSERT_EQ(outputs_of(graph, fused, 2, true), wanted) << seed;
+  }
+}
+
+// What a device that raises exceptions would say of a rounding that overflows, and of what follows.
+TEST(Halves, OverflowIsNoticed) {
+  Graph graph;
+  Builder build(graph);
+  const ValueId x = graph.add_input(InputKind::data, "x", {DType::f32, {3}});
+  const ValueId half = build.cast(x, DType::f16);
+  const ValueId wide = build.cast(half, DType::f32);
+  graph.add_output("half", half);
+  graph.add_output("difference", build.cast(build.add("sub", {wide, wide}), DType::f16));
+  const Plan plan = lower(graph, on_test_target({.keep_operators = true}));
+  const auto said = [&](float value) -> std::string {
+    ThreadPool pool(1, level_for_test());
+    Engine engine(plan, pool);
+    engine.check_values(true);
+    const float values[] = {1, value, -2};
+    engine.set_data_input(0, reinterpret_cast<const std::byte*>(values));
+    try {
+      engine.run_micro_batch({});
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(said(65519), "");
+  EXPECT_NE(said(65520).find("cast made an infinite value"), std::string::npos) << said(65520);
+  EXPECT_NE(said(infinity).find("sub made a NaN"), std::string::npos) << said(infinity);
+}
+
+}  // namespace
+}  // namespace tessera::cpu

@@ -1,0 +1,90 @@
+#include "tessera/backend/cpu/lower/widen_at_readers.h"
+
+#include <algorithm>
+
+#include "tessera/ir/rewrite.h"
+#include "tessera/ops/builder.h"
+#include "tessera/ops/forms.h"
+#include "tessera/ops/registry.h"
+
+namespace tessera::cpu {
+namespace {
+
+// Values that are f32 for good: outputs and states, and what those are views of.
+std::vector<bool> kept_values(const Graph& graph) {
+  std::vector<bool> kept(static_cast<size_t>(graph.value_count()));
+  const auto keep = [&](ValueId value) {
+    for (const Node* node = nullptr; value.valid(); value = node->operands[0]) {
+      kept[static_cast<size_t>(value.index)] = true;
+      node = graph.producer(value);
+      if (!node || !is_view(*node)) return;
+    }
+  };
+  for (const Output& output : graph.outputs()) keep(output.value);
+  for (const State& state : graph.states()) {
+    keep(state.after_micro_batch);
+    keep(state.after_update);
+  }
+  return kept;
+}
+
+class ReaderWidener {
+ public:
+  explicit ReaderWidener(const Graph& graph) : graph_(graph), kept_(kept_values(graph)) {}
+
+  Graph widen() {
+    return rewrite(graph_, [&](Rewriter& r, const Node& node) {
+      const bool movable = is_widening(graph_, node) || is_view(node);
+      if (movable && is_copied_to_readers(node.results[0])) return;
+      give_own_casts(r, node);
+      r.copy(node);
+    });
+  }
+
+ private:
+  // A widening cast, or views of one.
+  bool is_copied_to_readers(ValueId value) const {
+    const Node* node = graph_.producer(value);
+    while (node && is_view(*node)) node = graph_.producer(node->operands[0]);
+    return node && is_widening(graph_, *node) &&
+           !kept_[static_cast<size_t>(node->results[0].index)];
+  }
+
+  // From here on, the value that is mapped is this reader's own.
+  void give_own_casts(Rewriter& r, const Node& reader) {
+    std::vector<ValueId> given;
+    for (const ValueId operand : reader.operands) {
+      if (!operand.valid() || !is_copied_to_readers(operand)) continue;
+      give(r, reader, operand, given);
+    }
+  }
+
+  void give(Rewriter& r, const Node& reader, ValueId value, std::vector<ValueId>& given) {
+    if (std::find(given.begin(), given.end(), value) != given.end()) return;
+    given.push_back(value);
+    Node own = *graph_.producer(value);
+    if (is_view(own)) give(r, reader, own.operands[0], given);
+    own.phase = reader.phase;
+    own.stage = reader.stage;
+    own.origin.backward = reader.origin.backward;
+    r.copy(own);
+  }
+
+  const Graph& graph_;
+  const std::vector<bool> kept_;
+};
+
+}  // namespace
+
+bool is_widening(const Graph& graph, const Node& node) {
+  return is_cast(node) && graph.type(node.operands[0]).dtype == DType::f16 &&
+         graph.type(node.results[0]).dtype == DType::f32;
+}
+
+Graph widen_at_readers(const Graph& graph) {
+  const auto any = [&](const Node& node) { return is_widening(graph, node); };
+  if (std::none_of(graph.nodes().begin(), graph.nodes().end(), any)) return graph;
+  return ReaderWidener(graph).widen();
+}
+
+}  // namespace tessera::cpu

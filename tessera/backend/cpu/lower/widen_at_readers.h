@@ -1,0 +1,16 @@
+// Between distant readers, a tensor of halves is kept as halves: every reader gets a cast to f32 of
+// its own, directly before it, where fusion takes it into the reader's body or what makes the
+// halves writes both. One cast for all readers, as the graph may have it, would keep twice the
+// bytes from the first to the last of them, most of all between forward and backward.
+#pragma once
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::cpu {
+
+// Whether a node makes f32 of f16: nothing is rounded.
+bool is_widening(const Graph& graph, const Node& node);
+
+Graph widen_at_readers(const Graph& graph);
+
+}  // namespace tessera::cpu
