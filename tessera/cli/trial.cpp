@@ -4,6 +4,7 @@
 
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/base/error.h"
+#include "tessera/base/half.h"
 #include "tessera/base/rng.h"
 #include "tessera/runtime/environment.h"
 
@@ -15,10 +16,14 @@ constexpr int most_threads = 1024;  // as for TESSERA_NUM_THREADS
 // Floats between 0 and 1; zeros are valid indices and flags.
 std::vector<std::byte> made_up(const TensorType& type, uint64_t key) {
   std::vector<std::byte> memory(static_cast<size_t>(bytes(type)));
-  if (type.dtype != DType::f32) return memory;
-  auto* values = reinterpret_cast<float*>(memory.data());
+  if (type.dtype != DType::f32 && type.dtype != DType::f16) return memory;
   for (int64_t i = 0; i < numel(type.shape); ++i) {
-    values[i] = uniform_from_word(random_words({}, key, static_cast<uint64_t>(i))[0]);
+    const float value = uniform_from_word(random_words({}, key, static_cast<uint64_t>(i))[0]);
+    if (type.dtype == DType::f32) {
+      reinterpret_cast<float*>(memory.data())[i] = value;
+    } else {
+      reinterpret_cast<Half*>(memory.data())[i] = to_half(value);
+    }
   }
   return memory;
 }

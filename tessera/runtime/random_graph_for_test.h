@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/half.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
@@ -326,6 +327,7 @@ class RandomGraph {
   // The value, or what some element-wise operators make of it: things to fuse.
   ValueId more(ValueId of) {
     for (int64_t steps = draw_.once_in(3) ? 1 + draw_.below(3) : 0; steps > 0; --steps) {
+      of = perhaps_rounded(of);
       const OpDef& row = *draw_.one_of(all_ops());
       if (row.kind != Kind::elementwise && row.kind != Kind::reduction) continue;
       const size_t count = operand_specs(row).size();
@@ -338,6 +340,16 @@ class RandomGraph {
       }
     }
     return of;
+  }
+
+  // Through halves: rounded to one and back, or only there, which few rows take.
+  ValueId perhaps_rounded(ValueId of) {
+    if (graph.type(of).dtype == DType::f16) return builder_.cast(of, DType::f32);
+    if (graph.type(of).dtype != DType::f32 || !draw_.once_in(4)) return of;
+    const ValueId half = draw_.once_in(3)
+                             ? builder_.add("stochastic_cast", {of}, {{"key", draw_.below(99)}})
+                             : builder_.cast(of, DType::f16);
+    return draw_.once_in(4) ? half : builder_.cast(half, DType::f32);
   }
 
   Draw draw_;
@@ -362,8 +374,10 @@ inline std::vector<std::byte> random_values(Draw& draw, const TensorType& type) 
       case DType::i32:
         put(static_cast<int32_t>(whole));
         break;
-      case DType::i16:
       case DType::f16:
+        put(to_half(static_cast<float>(real)));
+        break;
+      case DType::i16:
       case DType::bf16:
         put(static_cast<int16_t>(whole));
         break;
