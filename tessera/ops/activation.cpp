@@ -244,8 +244,11 @@ std::vector<ValueId> decompose_prelu_kernel(Builder& builder, const Node& node) 
 }
 
 std::vector<ValueId> decompose_prelu_kernel_backward(Builder& builder, const Node& node) {
-  const auto [input_grad, weight_grad] =
-      bent_backward(builder, node.operands[0], node.operands[1], node.operands[2]);
+  const ValueId grad = node.operands[0], weight = node.operands[2];
+  const Shape shape = broadcast(broadcast(builder.shape(grad), builder.shape(node.operands[1])),
+                                builder.shape(weight));
+  const ValueId x = builder.expand(node.operands[1], shape);  // the weights may have more places
+  const auto [input_grad, weight_grad] = bent_backward(builder, grad, x, weight);
   return {input_grad, weight_grad};
 }
 

@@ -169,6 +169,13 @@ TEST(Elementwise, MaskedFillTakesAValueOfAnyType) {
             (std::vector<float>{-7, 2}));
 }
 
+TEST(Elementwise, GradientsOfPreluHaveTheShapeOfAllOperands) {
+  const OpRun run("prelu_kernel_backward",
+                  {floats({2}, {1, 2}), floats({2}, {-1, 3}), floats({3, 1}, {1, 2, 3})});
+  EXPECT_EQ(run[0].elements<float>(), (std::vector<float>{1, 2, 2, 2, 3, 2}));
+  EXPECT_EQ(run[1].elements<float>(), (std::vector<float>{-1, 0, -1, 0, -1, 0}));
+}
+
 TEST(Elementwise, EmptyTensorsAreFine) {
   EXPECT_TRUE(float_result("add", {floats({0, 3}, {}), floats({3}, {1, 2, 3})}).empty());
 }
