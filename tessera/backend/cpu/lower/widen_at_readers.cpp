@@ -30,18 +30,35 @@ std::vector<bool> kept_values(const Graph& graph) {
 
 class ReaderWidener {
  public:
-  explicit ReaderWidener(const Graph& graph) : graph_(graph), kept_(kept_values(graph)) {}
+  explicit ReaderWidener(const Graph& graph)
+      : graph_(graph),
+        kept_(kept_values(graph)),
+        shared_(static_cast<size_t>(graph.value_count())) {}
 
   Graph widen() {
     return rewrite(graph_, [&](Rewriter& r, const Node& node) {
       const bool movable = is_widening(graph_, node) || is_view(node);
       if (movable && is_copied_to_readers(node.results[0])) return;
+      if (!may_fuse(node)) ++calls_;
       give_own_casts(r, node);
       r.copy(node);
     });
   }
 
  private:
+  // A value that a reader got which is a call of its own, whatever is fused.
+  struct Shared {
+    ValueId value;
+    int64_t call = -1;  // how many such calls there were
+    const Node* reader = nullptr;
+  };
+
+  static bool may_fuse(const Node& node) {
+    const Kind kind = op(node).kind;
+    return kind == Kind::elementwise || kind == Kind::reduction || kind == Kind::view ||
+           kind == Kind::source;
+  }
+
   // A widening cast, or views of one.
   bool is_copied_to_readers(ValueId value) const {
     const Node* node = graph_.producer(value);
@@ -62,16 +79,37 @@ class ReaderWidener {
   void give(Rewriter& r, const Node& reader, ValueId value, std::vector<ValueId>& given) {
     if (std::find(given.begin(), given.end(), value) != given.end()) return;
     given.push_back(value);
+    if (share(r, reader, value)) return;
     Node own = *graph_.producer(value);
     if (is_view(own)) give(r, reader, own.operands[0], given);
     own.phase = reader.phase;
     own.stage = reader.stage;
     own.origin.backward = reader.origin.backward;
     r.copy(own);
+    if (!may_fuse(reader)) shared_of(value) = {r.map(value), calls_, &reader};
   }
+
+  // Two such calls after each other share what they read: the gradients of a layer's weights and of
+  // its input, for example. Nothing is kept for long by that.
+  bool share(Rewriter& r, const Node& reader, ValueId value) {
+    Shared& shared = shared_of(value);
+    if (may_fuse(reader) || shared.call < 0 || shared.call + 1 < calls_) return false;
+    const Node& before = *shared.reader;
+    if (before.phase != reader.phase || before.stage != reader.stage ||
+        before.origin.backward != reader.origin.backward) {
+      return false;
+    }
+    r.replace(value, shared.value);
+    shared.call = calls_;
+    return true;
+  }
+
+  Shared& shared_of(ValueId value) { return shared_[static_cast<size_t>(value.index)]; }
 
   const Graph& graph_;
   const std::vector<bool> kept_;
+  std::vector<Shared> shared_;  // by value
+  int64_t calls_ = 0;
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Between distant readers, a tensor of halves is kept as halves: every reader gets a cast to f32 of
 // its own, directly before it, where fusion takes it into the reader's body or what makes the
-// halves writes both. One cast for all readers, as the graph may have it, would keep twice the
-// bytes from the first to the last of them, most of all between forward and backward.
+// halves writes both. Calls after each other that fusion does not take in, such as convolutions,
+// share one. One cast for all readers, as the graph may have it, would keep twice the bytes from
+// the first to the last of them, most of all between forward and backward.
 #pragma once
 
 #include "tessera/ir/graph.h"
