@@ -80,6 +80,9 @@ class ReaderWidener {
     if (std::find(given.begin(), given.end(), value) != given.end()) return;
     given.push_back(value);
     if (share(r, reader, value)) return;
+    if (takes_views_of_halves(reader, value)) {
+      return r.replace(value, widened_view(r, reader, value));
+    }
     Node own = *graph_.producer(value);
     if (is_view(own)) give(r, reader, own.operands[0], given);
     own.phase = reader.phase;
@@ -87,6 +90,32 @@ class ReaderWidener {
     own.origin.backward = reader.origin.backward;
     r.copy(own);
     if (!may_fuse(reader)) shared_of(value) = {r.map(value), calls_, &reader};
+  }
+
+  // What is repeated is widened again and again, which only an element-wise reader does anyway.
+  bool takes_views_of_halves(const Node& reader, ValueId value) const {
+    if (!may_fuse(reader)) return false;
+    if (op(reader).kind == Kind::elementwise) return true;
+    const Node* cast = graph_.producer(value);
+    while (is_view(*cast)) cast = graph_.producer(cast->operands[0]);
+    return numel(graph_.type(value).shape) <= numel(graph_.type(cast->results[0]).shape);
+  }
+
+  // A view of a cast as the cast of a view: in the shape that is read, it can be a step of what
+  // reads it.
+  ValueId widened_view(Rewriter& r, const Node& reader, ValueId value) const {
+    std::vector<const Node*> views;
+    const Node* cast = graph_.producer(value);
+    for (; is_view(*cast); cast = graph_.producer(cast->operands[0])) views.push_back(cast);
+    Builder builder(r.new_graph());
+    Origin origin = cast->origin;
+    origin.backward = reader.origin.backward;
+    builder.set_place(std::move(origin), reader.phase, reader.stage);
+    ValueId halves = r.map(cast->operands[0]);
+    for (auto view = views.rbegin(); view != views.rend(); ++view) {
+      halves = builder.add("view", {halves}, (*view)->attrs);
+    }
+    return builder.cast(halves, DType::f32);
   }
 
   // Two such calls after each other share what they read: the gradients of a layer's weights and of
