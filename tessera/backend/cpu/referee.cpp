@@ -27,10 +27,10 @@ constexpr double always_allowed = 2e-6;  // of the element: functions are right 
 constexpr double least_allowed = 2e-7;   // in sums of numbers around one, which cancel
 constexpr int moved_runs = 4;
 // What is rounded to a half after it was off by little may be the half beside the right one. The
-// result may be off by twice what it does to its elements when all such numbers move by a unit in
-// the last place of a half.
+// result may be off by some times what it does to its elements when all such numbers move by a unit
+// in the last place of a half.
 constexpr float half_move = 0x1p-10F;
-constexpr double allowed_half_moves = 2;
+constexpr double allowed_half_moves = 4;
 
 // The place's elements row by row in the value's logical order: groups stand beside what they were
 // cut from.
@@ -396,12 +396,16 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
     }
     return most;
   };
+  // Of what moves do, so much is one rounding to a half that turns out otherwise.
+  const double by_halves = furthest(halves_moved);
+  const bool half = type.dtype == DType::f16;
+  const double turned = std::max(by_halves, half ? half_move * largest(wanted, type.dtype) : 0);
   const double by_moves =
-      allowed_moves * furthest(moved) + allowed_half_moves * furthest(halves_moved);
+      allowed_moves * std::max(0.0, furthest(moved) - 2 * turned) + allowed_half_moves * by_halves;
   for (size_t i = 0; i < count; ++i) {
     const double right = number_at(wanted, type.dtype, i), found = number_at(got, type.dtype, i);
     double rounding = is_floating(type.dtype) ? least : 0;
-    if (type.dtype == DType::f16) rounding += half_move * std::fabs(right) + 0x1p-24;
+    if (half) rounding += half_move * std::fabs(right) + 0x1p-24;
     const double allowed = by_moves + always_allowed * std::fabs(right) + rounding;
     if (!differ(found, right, allowed)) continue;
     const int finite = int{std::isfinite(found)} + int{std::isfinite(right)};

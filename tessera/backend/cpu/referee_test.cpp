@@ -62,6 +62,30 @@ class Spoilt : public PreparedKernel {
   void (*spoil_)(float*);
 };
 
+// One element in a hundred of a result is too large by a hundredth.
+class SpoiltAt : public PreparedKernel {
+ public:
+  SpoiltAt(std::shared_ptr<const PreparedKernel> kernel, size_t result)
+      : kernel_(std::move(kernel)), result_(result) {}
+  int64_t workspace_bytes() const override { return kernel_->workspace_bytes(); }
+  void run(const KernelCall& call, std::span<std::byte> workspace) const override {
+    kernel_->run(call, workspace);
+    const TensorView& out = call.outputs[result_];
+    for (int64_t i = 0; i < out.numel(); i += 100) {
+      if (out.dtype == DType::f32) {
+        out.as<float>()[i] *= 1.01F;
+      } else {
+        Half& half = out.as<Half>()[i];
+        half = to_half(to_float(half) * 1.01F);
+      }
+    }
+  }
+
+ private:
+  std::shared_ptr<const PreparedKernel> kernel_;
+  size_t result_;
+};
+
 class DoesNothing : public PreparedKernel {
  public:
   void run(const KernelCall&, std::span<std::byte>) const override {}
@@ -107,6 +131,23 @@ TEST(Referee, HasNothingToSayOfARightPlan) {
   EXPECT_EQ(judged(lower(small_step(), on_test_target())), "");
   EXPECT_EQ(judged(lower(small_step(), on_test_target({.keep_operators = true}))), "");
   EXPECT_EQ(judged(lower(small_step(), on_test_target({.target = {.precise = true}}))), "");
+}
+
+TEST(Referee, FindsWrongHalves) {
+  Graph graph;
+  Builder build(graph);
+  const ValueId x = graph.add_input(InputKind::data, "x", images);
+  graph.add_state(StateKind::parameter, "w", {DType::f32, {16, 16, 3, 3}});
+  const ValueId half = build.cast(build.add("exp", {x}), DType::f16);
+  graph.add_output("wide", build.add("tanh", {build.cast(half, DType::f32)}));
+  graph.add_output("half", half);
+  EXPECT_EQ(judged(lower(graph, on_test_target())), "");
+  Plan plan = lower(graph, on_test_target());
+  const auto right = plan.calls.back().run;
+  for (size_t result = 0; result < plan.calls.back().outputs.size(); ++result) {
+    plan.calls.back().run = std::make_shared<SpoiltAt>(right, result);
+    EXPECT_NE(judged(plan).find("the reference kernel"), std::string::npos) << result;
+  }
 }
 
 TEST(Referee, NamesTheCallTheKernelAndTheLine) {

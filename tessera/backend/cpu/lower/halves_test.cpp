@@ -25,11 +25,11 @@ namespace {
 constexpr RngState rng{.seed = 3, .step = 4};
 const Shape images = {8, 16, 6, 6};
 
-// Operators whose code has the bits of their kernels, roundings between them, and convolutions that
-// ask for layouts.
+// Operators whose code has the bits of their kernels where it is to be exact, functions otherwise;
+// roundings between them, and convolutions that ask for layouts.
 class RandomProgram {
  public:
-  explicit RandomProgram(uint32_t seed) : random_(seed) {
+  RandomProgram(uint32_t seed, bool exact) : random_(seed), exact_(exact) {
     values_.push_back(graph.add_input(InputKind::data, "x", {DType::f32, images}));
     halves_.push_back(graph.add_input(InputKind::data, "h", {DType::f16, images}));
     channels_ = graph.add_input(InputKind::data, "c", {DType::f16, {16, 1, 1}});
@@ -65,7 +65,7 @@ class RandomProgram {
             build_.add(one_of<const char*>({"add", "mul", "sub", "maximum"}), {a, b}));
         return round();
       case 2:
-        values_.push_back(build_.add(one_of<const char*>({"relu", "neg", "abs"}), {a}));
+        values_.push_back(build_.add(one_of<const char*>(exact_ ? exact_ones : ones), {a}));
         return round();
       case 3:
         values_.push_back(build_.add("threshold_backward", {a, b}, {{"threshold", 0.0}}));
@@ -101,7 +101,11 @@ class RandomProgram {
     if (draw(2) == 0) values_.push_back(build_.cast(halves_.back(), DType::f32));
   }
 
+  const std::vector<const char*> exact_ones = {"relu", "neg", "abs"},
+                                 ones = {"tanh", "sigmoid", "gelu", "silu", "relu"};
+
   std::mt19937 random_;
+  const bool exact_;
   Builder build_{graph};
   std::vector<ValueId> values_, halves_;
   ValueId channels_, filters_;
@@ -146,7 +150,7 @@ void expect_same(const std::vector<Bytes>& got, const std::vector<Bytes>& wanted
 
 TEST(Halves, FusionThreadsAndLayoutsChangeNoBit) {
   RandomCases().run(60, [](uint64_t seed, const RandomCases::Describe& describe) {
-    const Graph graph = RandomProgram(static_cast<uint32_t>(seed)).graph;
+    const Graph graph = RandomProgram(static_cast<uint32_t>(seed), true).graph;
     verify(graph);
     const Plan plain =
         lower(graph, on_test_target({.rewrites = {.disabled = {"fuse_elementwise",
@@ -161,6 +165,17 @@ TEST(Halves, FusionThreadsAndLayoutsChangeNoBit) {
     const bool convolves = std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                        [](const Node& node) { return node.op == "conv"; });
     if (!convolves) expect_same(reference_outputs(graph), wanted, "a fast kernel");
+    return CaseEnd::ran;
+  });
+}
+
+// Functions have other bits in code, and what is rounded after them may become another half.
+TEST(Halves, TheRefereeKnowsWhatRoundingDoes) {
+  RandomCases().run(60, [](uint64_t seed, const RandomCases::Describe& describe) {
+    const Graph graph = RandomProgram(static_cast<uint32_t>(seed), false).graph;
+    const Plan plan = lower(graph, on_test_target());
+    describe(print(graph) + print(plan));
+    outputs_of(graph, plan, 2, true);
     return CaseEnd::ran;
   });
 }
