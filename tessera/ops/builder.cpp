@@ -1,11 +1,8 @@
 #include "tessera/ops/builder.h"
 
-#include <algorithm>
-
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/ir/verify.h"
-#include "tessera/ops/forms.h"
 #include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
@@ -51,18 +48,8 @@ void check_limit(const OpDef& op, const AttrSpec& spec, const Attr& value) {
   }
 }
 
-// Halves may be moved and converted, within bodies too; nothing else takes them yet.
-bool takes_halves(const OpDef& op) {
-  const bool fused = std::any_of(op.attrs.begin(), op.attrs.end(),
-                                 [](const AttrSpec& spec) { return spec.type == AttrType::body; });
-  return op.traits.moves_elements || op.kind == Kind::source || is_conversion(op.name) || fused;
-}
-
 // What holds for every tensor, whatever the operator.
 void check_tensor(const OpDef& op, const char* role, size_t number, const TensorType& type) {
-  check(type.dtype != DType::f16 || takes_halves(op), ErrorKind::type,
-        "{} {} of {} is {}: half precision cannot be computed with yet; use f32", role, number,
-        op.name, to_string(type));
   check(fits_in_memory(type), ErrorKind::value,
         "{} {} of {} would be {}, which is negative in size or larger than any memory", role,
         number, op.name, to_string(type));

@@ -57,6 +57,15 @@ std::vector<std::optional<TensorType>> parse_host_results(std::string_view text)
   return results;
 }
 
+Attrs host_call_in_single(Attrs attrs) {
+  auto results = parse_host_results(attrs.text("results"));
+  for (auto& result : results) {
+    if (result && result->dtype == DType::f16) result->dtype = DType::f32;
+  }
+  attrs.set("results", print_host_results(results));
+  return attrs;
+}
+
 std::vector<HostCallCount> host_calls(const Graph& graph) {
   std::vector<HostCallCount> counts;
   for (const Node& node : graph.nodes()) {

@@ -19,6 +19,9 @@ void set_host_call_runner(HostCallRunner runner);
 std::string print_host_results(const std::vector<std::optional<TensorType>>& results);
 std::vector<std::optional<TensorType>> parse_host_results(std::string_view text);
 
+// The attributes of the same call on operands of which halves have become f32.
+Attrs host_call_in_single(Attrs attrs);
+
 // How often a program calls an overload.
 struct HostCallCount {
   std::string overload;  // "aten::linalg_qr"

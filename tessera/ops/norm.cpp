@@ -49,6 +49,9 @@ Cost cost_of_norm(const OpView& op, std::span<const TensorType>) {
   return ElementwiseCost{numel(op.shape(0)), 8};
 }
 
+// What a norm keeps for its gradient is kept as it was computed, not as its results are stored.
+DType statistics_type(DType dtype) { return dtype == DType::f16 ? DType::f32 : dtype; }
+
 // ---- Batch
 
 int64_t channels_of(const TensorType& input, std::string_view what) {
@@ -69,7 +72,7 @@ std::vector<TensorType> infer_batch_norm(const OpView& op) {
   const bool training = op.attrs().flag("training");
   check(training || op.has(3), "batch_norm: evaluation needs running_mean and running_var");
   const DType dtype = op.has(3) ? op.type(3).dtype : op.type(0).dtype;
-  const TensorType saved{dtype, training ? per_channel : Shape{0}};
+  const TensorType saved{statistics_type(dtype), training ? per_channel : Shape{0}};
   std::vector<TensorType> results = {op.type(0), saved, saved};
   if (op.has(3)) results.insert(results.end(), {op.type(3), op.type(4)});
   return results;
@@ -145,7 +148,7 @@ Shape rows_shape(const TensorType& input, const Shape& normalized, std::string_v
 std::vector<TensorType> infer_layer_norm(const OpView& op) {
   constexpr std::string_view what = "layer_norm";
   const Shape& normalized = op.attrs().integers("normalized_shape");
-  const TensorType saved{op.type(0).dtype, rows_shape(op.type(0), normalized, what)};
+  const TensorType saved{statistics_type(op.type(0).dtype), rows_shape(op.type(0), normalized, what)};
   check_operand(op, 1, normalized, what, "weight");
   check_operand(op, 2, normalized, what, "bias");
   return {op.type(0), saved, saved};
@@ -213,7 +216,7 @@ std::vector<TensorType> infer_group_norm(const OpView& op) {
   check_groups(op, op.type(0), what);
   check_operand(op, 1, {op.attrs().integer("C")}, what, "weight");
   check_operand(op, 2, {op.attrs().integer("C")}, what, "bias");
-  const TensorType saved{op.type(0).dtype, groups_shape(op)};
+  const TensorType saved{statistics_type(op.type(0).dtype), groups_shape(op)};
   return {op.type(0), saved, saved};
 }
 

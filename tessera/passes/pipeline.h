@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "tessera/base/cpu_level.h"
+#include "tessera/passes/compute_in_single.h"
 #include "tessera/passes/pass.h"
 
 namespace tessera {
 
-// Constants are folded with what a CPU of that level can do.
-std::vector<Pass> pipeline(CpuLevel level = machine_level());
+// Constants are folded with what a CPU of that level can do. `rounding` is that of halves.
+std::vector<Pass> pipeline(CpuLevel level = machine_level(), Rounding rounding = Rounding::nearest);
 
 }  // namespace tessera

@@ -103,6 +103,7 @@ CompileOptions compile_options(const Options& options, CompileProgress& progress
   cpu::Target& target = compile.target;
   target.precise = options.precise_results().value_or(target.precise);
   target.autotune = options.autotuned().value_or(target.autotune);
+  if (options.Precision().stochastic_rounding()) compile.rounding = Rounding::stochastic;
   compile.keep_operators = options.Precision().floating_point_exceptions();
   compile.progress = [&progress](int percent) { progress.compiled(percent); };
   return compile;
