@@ -124,6 +124,22 @@ constexpr AtenFacts table[] = {
     {.name = "rnn_relu.input", .caught_whole = true},
     {.name = "div.Scalar", .caught_whole = true},
 
+    // Layers, whose result has the type of their input, whatever that of their weights.
+    {.name = "conv1d", .weights = "weight, bias"},
+    {.name = "conv2d", .weights = "weight, bias"},
+    {.name = "conv3d", .weights = "weight, bias"},
+    {.name = "conv1d.padding", .weights = "weight, bias"},
+    {.name = "conv2d.padding", .weights = "weight, bias"},
+    {.name = "conv3d.padding", .weights = "weight, bias"},
+    {.name = "conv_transpose1d", .weights = "weight, bias"},
+    {.name = "conv_transpose2d.input", .weights = "weight, bias"},
+    {.name = "conv_transpose3d.input", .weights = "weight, bias"},
+    {.name = "batch_norm", .weights = "weight, bias"},
+    {.name = "instance_norm", .weights = "weight, bias"},
+    {.name = "layer_norm", .weights = "weight, bias"},
+    {.name = "group_norm", .weights = "weight, bias"},
+    {.name = "linear", .weights = "weight, bias", .promotes_inside = true},
+
     // For which PyTorch chooses among kernels of its own, each with a derivative of its own.
     {.name = "scaled_dot_product_attention", .versions = {.first = 200}, .caught_whole = true},
 
@@ -173,10 +189,10 @@ const AtenFacts& facts_of(std::string_view overload) {
   return row == rows.end() ? none : *row->second;
 }
 
-bool writes_in_secret(const AtenFacts& facts, std::string_view argument) {
-  for (std::string_view rest = facts.secret_writes; !rest.empty();) {
+bool is_named(std::string_view names, std::string_view name) {
+  for (std::string_view rest = names; !rest.empty();) {
     const size_t comma = rest.find(", ");
-    if (rest.substr(0, comma) == argument) return true;
+    if (rest.substr(0, comma) == name) return true;
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
   }
   return false;

@@ -42,6 +42,10 @@ struct AtenFacts {
   std::string_view refused_as = {};  // the operator named when it is refused; its own where empty
   bool counts_values = false;        // its size is how many different values there are
 
+  // Of a layer, arguments that are brought to the type of its input, separated by ", ".
+  std::string_view weights = {};
+  bool promotes_inside = false;  // instead: computed in the common type, the result in the input's
+
   bool loss = false;          // its result is a loss, to be minimised where it comes last
   bool caught_whole = false;  // seen above autograd, where we have another form of it
 };
@@ -52,8 +56,8 @@ std::span<const AtenFacts> aten_facts();
 // The row of an overload, with "aten::" or without; one that says nothing where there is none.
 const AtenFacts& facts_of(std::string_view overload);
 
-// Whether an argument of that name is among the operator's secret_writes.
-bool writes_in_secret(const AtenFacts& facts, std::string_view argument);
+// Whether `name` stands in a list of names, separated by ", ", as rows have them.
+bool is_named(std::string_view names, std::string_view name);
 
 // By PyTorch's convention for the names of operators that autograd calls.
 bool is_gradient(std::string_view name);

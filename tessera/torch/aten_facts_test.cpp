@@ -75,7 +75,7 @@ TEST(AtenFacts, SecretWritesAreThoseThatRowsKnow) {
   for (const OpDef* row : all_ops()) {
     for (const AtenSpelling& spelling : row->aten) {
       for (const auto& [argument, result] : parsed(spelling).hidden_mutations) {
-        EXPECT_NE(writes_in_secret(facts_of(spelling.overload), argument),
+        EXPECT_NE(is_named(facts_of(spelling.overload).secret_writes, argument),
                   marks_as_written(operator_named(spelling.overload), argument))
             << spelling.overload << " " << argument;
       }
@@ -88,7 +88,7 @@ TEST(AtenFacts, SecretWritesAreArgumentsThatNoSchemaMarks) {
     if (row.secret_writes.empty() || !is_current(row)) continue;
     size_t found = 0;
     for (const c10::Argument& argument : operator_named(row.name)->schema().arguments()) {
-      if (!writes_in_secret(row, argument.name())) continue;
+      if (!is_named(row.secret_writes, argument.name())) continue;
       EXPECT_FALSE(argument.alias_info()) << row.name << " " << argument.name();
       ++found;
     }

@@ -67,6 +67,34 @@ at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
   return quotient;
 }
 
+// A layer whose weights may have another floating-point type than its input.
+void call_layer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
+  const auto& arguments = op.schema().arguments();
+  const AtenFacts& facts = facts_of(c10::toString(op.operator_name()));
+  const auto given = torch::jit::last(*stack, arguments.size());
+  const auto is_tensor_of_layer = [&](size_t i) {
+    if (i > 0 && !is_named(facts.weights, arguments[i].name())) return false;
+    return given[i].isTensor() && given[i].toTensor().defined() &&
+           given[i].toTensor().is_floating_point();
+  };
+  const at::ScalarType own = given[0].toTensor().scalar_type();
+  at::ScalarType inside = own;
+  bool mixed = false;
+  for (size_t i = 0; i < arguments.size() && c10::isFloatingType(own); ++i) {
+    if (!is_tensor_of_layer(i)) continue;
+    const at::ScalarType type = given[i].toTensor().scalar_type();
+    mixed = mixed || type != own;
+    if (facts.promotes_inside) inside = c10::promoteTypes(inside, type);
+  }
+  const size_t first = stack->size() - arguments.size();
+  for (size_t i = 0; i < arguments.size() && mixed; ++i) {
+    if (is_tensor_of_layer(i)) (*stack)[first + i] = given[i].toTensor().to(inside);
+  }
+  op.callBoxed(stack);
+  if (mixed) stack->back() = stack->back().toTensor().to(own);
+}
+
 // Calls a static form instead of the operator. What it calls in turn is not looked at again.
 template <auto form>
 struct Instead;
@@ -148,10 +176,13 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   for (const tessera::AtenFacts& row : tessera::aten_facts()) {
-    if (!row.loss || row.caught_whole) continue;
-    if (!row.versions.include(tessera::compat::torch_version)) continue;
-    library.impl(std::string(row.name).c_str(),
-                 torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
+    if (row.caught_whole || !row.versions.include(tessera::compat::torch_version)) continue;
+    const std::string name(row.name);
+    if (row.loss) {
+      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&tessera::call_loss>());
+    } else if (!row.weights.empty()) {
+      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&tessera::call_layer>());
+    }
   }
   // The rows that are caught whole, with our forms of them.
   library.impl("kl_div", torch::CppFunction::makeFromBoxedFunction<&tessera::call_kl_div>());

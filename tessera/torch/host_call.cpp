@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -81,9 +82,14 @@ bool is_generator(const c10::Argument& argument) {
   return argument.type()->str().find("Generator") != std::string::npos;
 }
 
+// An element type is a whole number among a call's arguments.
+bool asks_for_half(const c10::Argument& argument, const c10::IValue& value) {
+  return argument.name() == "dtype" && value.isInt() && value.toScalarType() == at::kHalf;
+}
+
 bool is_written(const AtenFacts& facts, const c10::Argument& argument) {
   return (argument.alias_info() && argument.alias_info()->isWrite()) ||
-         writes_in_secret(facts, argument.name());
+         is_named(facts.secret_writes, argument.name());
 }
 
 void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
@@ -106,6 +112,12 @@ struct ParsedCall {
         facts(facts_of(attrs.text("overload"))),
         arguments(parse_host_arguments(attrs.text("arguments"), op.schema())),
         results(parse_host_results(attrs.text("results"))) {
+    // Halves have been made floats by the program.
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (asks_for_half(op.schema().arguments()[i], arguments[i].constant)) {
+        arguments[i].constant = static_cast<int64_t>(at::kFloat);
+      }
+    }
     // A graph from a file may leave out anything; kernels do not look.
     for (size_t i = 0; i < arguments.size() && may_be_in_file(attrs.text("overload")); ++i) {
       const c10::Argument& argument = op.schema().arguments()[i];
@@ -245,9 +257,12 @@ void run_host_call(const KernelCall& call) {
   }
 }
 
+enum class Halves { stay, become_floats };
+
 // The call with every tensor replaced.
 torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
-                           const std::function<at::Tensor(const at::Tensor&)>& replacement) {
+                           const std::function<at::Tensor(const at::Tensor&)>& replacement,
+                           Halves halves = Halves::stay) {
   const auto replaced = [&](const at::Tensor& tensor) {
     return tensor.defined() ? replacement(tensor) : tensor;
   };
@@ -268,12 +283,72 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
       stack.push_back(list);
     } else if (value.isGenerator()) {
       stack.push_back(value.toGenerator().clone());
+    } else if (halves == Halves::become_floats &&
+               asks_for_half(call.schema().arguments()[i], value)) {
+      stack.push_back(static_cast<int64_t>(at::kFloat));
     } else {
       stack.push_back(value);
     }
   }
   call.op().redispatchBoxed(c10::DispatchKeySet(key), &stack);
   return stack;
+}
+
+bool sees_halves(const AtenCall& call) {
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (asks_for_half(call.schema().arguments()[i], call.argument(i))) return true;
+  }
+  const std::vector<at::Tensor> tensors = call.tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kHalf; });
+}
+
+// Of a call whose halves were made floats: the results that PyTorch would have given as halves.
+std::vector<bool> half_results(const AtenCall& call, size_t count,
+                               const std::function<void()>& forget_error) {
+  std::vector<bool> half(count, false);
+  try {
+    const torch::jit::Stack ruled = shapes_only(call);
+    for (size_t i = 0; i < std::min(count, ruled.size()); ++i) {
+      half[i] = ruled[i].isTensor() && ruled[i].toTensor().defined() &&
+                ruled[i].toTensor().scalar_type() == at::kHalf;
+    }
+    return half;
+  } catch (const std::exception&) {
+    forget_error();
+  }
+  // No rule: floats are as they would be promoted.
+  const c10::IValue* asked = call.find("dtype");
+  bool all = asked && asked->isInt() && asked->toScalarType() == at::kHalf;
+  if (!asked || asked->isNone()) {
+    const std::vector<at::Tensor> tensors = call.tensors();
+    all = std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+      return tensor.is_floating_point() && tensor.scalar_type() != at::kHalf;
+    });
+  }
+  return std::vector<bool>(count, all);
+}
+
+// PyTorch has few kernels for halves: the call in floats, with results of the types it should have.
+torch::jit::Stack run_in_single(const AtenCall& call,
+                                const std::function<at::Tensor(const at::Tensor&)>& replacement,
+                                const std::function<void()>& forget_error) {
+  constexpr auto cpu = c10::DispatchKey::CPU;
+  if (!sees_halves(call)) return run_with(cpu, call, replacement);
+  torch::jit::Stack results = run_with(
+      cpu, call,
+      [&](const at::Tensor& tensor) {
+        const at::Tensor given = replacement(tensor);
+        return given.scalar_type() == at::kHalf ? given.to(at::kFloat) : given;
+      },
+      Halves::become_floats);
+  const std::vector<bool> half = half_results(call, results.size(), forget_error);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!half[i] || !results[i].isTensor() || !results[i].toTensor().defined()) continue;
+    if (results[i].toTensor().scalar_type() != at::kFloat) continue;
+    results[i] = results[i].toTensor().to(at::kHalf);
+  }
+  return results;
 }
 
 // Zeros are valid indices; where a kernel wants something it can invert, ones on the diagonal are;
@@ -332,14 +407,14 @@ bool has_few_elements(const AtenCall& call) {
 }
 
 torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error) {
-  constexpr auto cpu = c10::DispatchKey::CPU;
   // What it draws is not drawn for the program.
   std::unique_ptr<SeededDefaultGenerator> generator;
   if (call.op().hasTag(at::Tag::nondeterministic_seeded)) {
     generator = std::make_unique<SeededDefaultGenerator>(0);
   }
   const auto run_on = [&](MadeUp kind) {
-    return run_with(cpu, call, [&](const at::Tensor& like) { return made_up(like, kind); });
+    return run_in_single(
+        call, [&](const at::Tensor& like) { return made_up(like, kind); }, forget_error);
   };
   std::exception_ptr refusal;
   for (const MadeUp kind : {MadeUp::zeros, MadeUp::invertible, MadeUp::ones}) {
@@ -352,6 +427,17 @@ torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& f
     }
   }
   std::rethrow_exception(refusal);
+}
+
+bool computes_with_halves(const AtenCall& call) {
+  return call.facts().movement == Movement::none && !call.facts().reads_sizes_only &&
+         sees_halves(call);
+}
+
+torch::jit::Stack values_in_single(const AtenCall& call,
+                                   const std::function<void()>& forget_error) {
+  return run_in_single(
+      call, [](const at::Tensor& tensor) { return tensor; }, forget_error);
 }
 
 torch::jit::Stack dry_run(const AtenCall& call, const std::function<void()>& forget_error) {

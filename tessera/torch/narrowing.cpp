@@ -10,15 +10,9 @@
 
 namespace tessera {
 
-DType graph_dtype(DType dtype) {
-  check(narrowed(dtype) != DType::f16,
-        "half precision cannot be computed with yet; use float32, for example by .float()");
-  return narrowed(dtype);
-}
-
 TensorType graph_type_of(const at::Tensor& tensor) {
   TensorType type = type_of(tensor);
-  type.dtype = graph_dtype(type.dtype);
+  type.dtype = narrowed(type.dtype);
   return type;
 }
 

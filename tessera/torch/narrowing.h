@@ -11,8 +11,7 @@
 
 namespace tessera {
 
-// The type that graphs have for it. Error for half precision, which has no kernels.
-DType graph_dtype(DType dtype);
+// Its type as graphs have it.
 TensorType graph_type_of(const at::Tensor& tensor);
 
 // `what` names whose value it is: "input 'labels'".

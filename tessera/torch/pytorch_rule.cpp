@@ -59,8 +59,11 @@ bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
 
 bool is_all_floats(const AtenCall& call) {
   if (!call.written_arguments().empty()) return false;
-  for (const at::Tensor& tensor : call.tensors()) {
-    if (tensor.scalar_type() != at::kFloat || tensor.numel() == 0) return false;
+  const std::vector<at::Tensor> tensors = call.tensors();
+  const auto type = tensors.empty() ? at::kFloat : tensors[0].scalar_type();
+  if (type != at::kFloat && type != at::kHalf) return false;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.scalar_type() != type || tensor.numel() == 0) return false;
   }
   return true;
 }

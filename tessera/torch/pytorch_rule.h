@@ -21,8 +21,8 @@ std::optional<torch::jit::Stack> ruled_results(const AtenCall& call,
 bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
            const std::vector<TensorType>& rows);
 
-// Whether only shapes could be wrong, of which rows know: the call makes a tensor out of floats,
-// and there are some in each.
+// Whether only shapes could be wrong, of which rows know: the call makes a tensor out of floats, or
+// out of halves, and there are some in each.
 bool is_all_floats(const AtenCall& call);
 
 // An Error in PyTorch's words where PyTorch's kernel refuses the call whatever the values are.

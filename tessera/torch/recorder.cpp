@@ -125,7 +125,7 @@ ValueId Recorder::add_state(const Named& named) {
 ValueId Recorder::constant_value(const at::Tensor& whole) {
   TESSERA_INVARIANT(whole.storage().data() || whole.numel() == 0,
                     "a value that was not computed is taken for a constant");
-  const DType dtype = graph_dtype(dtype_of(whole.scalar_type()));
+  const DType dtype = narrowed(dtype_of(whole.scalar_type()));
   const at::Tensor values = narrowed_values(whole, "a constant");
   const auto* data = static_cast<const std::byte*>(values.data_ptr());
   const size_t size = size_of(dtype);
@@ -266,6 +266,7 @@ bool Recorder::can_run_now(const AtenCall& call) const {
   for (const at::Tensor& tensor : call.tensors()) {
     if (!is_constant(tensor) || tensor.numel() > most_elements) return false;
   }
+  if (!call.written_arguments().empty() && computes_with_halves(call)) return false;
   for (const size_t i : call.written_arguments()) {
     if (!call.argument(i).isTensor()) return false;
     const at::Tensor target = call.argument(i).toTensor();
@@ -279,7 +280,13 @@ bool Recorder::can_run_now(const AtenCall& call) const {
 void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
                        torch::jit::Stack& stack) {
   const size_t results = call.schema().returns().size();
-  run_on(c10::DispatchKey::CPU, op, stack);
+  if (computes_with_halves(call)) {
+    torch::jit::Stack values = values_in_single(call, front_end_.forget_error);
+    torch::jit::drop(stack, call.count());
+    for (c10::IValue& value : values) stack.push_back(std::move(value));
+  } else {
+    run_on(c10::DispatchKey::CPU, op, stack);
+  }
   for (c10::IValue& result : torch::jit::last(stack, results).vec()) {
     if (!result.isTensor() || !result.toTensor().defined()) continue;
     const at::Tensor made = result.toTensor();
@@ -325,7 +332,7 @@ at::Tensor Recorder::clone(const AtenCall& call, const at::Tensor& self) {
   const c10::IValue* format = call.find("memory_format");
   const auto memory_format =
       format && !format->isNone() ? std::optional(format->toMemoryFormat()) : std::nullopt;
-  const ValueId value = builder_.cast(read(self), graph_dtype(dtype_of(type)));
+  const ValueId value = builder_.cast(read(self), narrowed(dtype_of(type)));
   return fresh(copy_geometry(self, memory_format), type, value);
 }
 

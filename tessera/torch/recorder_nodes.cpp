@@ -67,6 +67,23 @@ std::optional<at::ScalarType> promoted_type(const OpDef& row, const MatchedCall&
   return promoted;
 }
 
+// Where a rule wants one type and halves stand beside floats, the halves become floats, as PyTorch
+// promotes them elsewhere. False where there is nothing to do.
+bool widen_halves(Builder& builder, std::vector<ValueId>& operands,
+                  std::vector<std::optional<TensorType>>& types) {
+  const auto any = [&](DType dtype) {
+    return std::any_of(types.begin(), types.end(),
+                       [&](const auto& type) { return type && type->dtype == dtype; });
+  };
+  if (!any(DType::f16) || !(any(DType::f32) || any(DType::f64))) return false;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!types[i] || types[i]->dtype != DType::f16) continue;
+    operands[i] = builder.cast(operands[i], DType::f32);
+    types[i]->dtype = DType::f32;
+  }
+  return true;
+}
+
 // Whether PyTorch's kernel is done before anybody notices.
 bool is_cheap(const OpDef& row, std::span<const std::optional<TensorType>> operands,
               const Attrs& attrs, std::span<const TensorType> results) {
@@ -130,20 +147,28 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   const auto ruled = types_matter ? ruled_results(call, front_end_.forget_error) : std::nullopt;
   Attrs attrs = matched.attrs;
   if (row.traits.reads_random_state) attrs.set("key", draw_key(call));
-  std::vector<TensorType> torch_types;
-  try {
-    torch_types = infer(row, types, attrs);
-  } catch (const Error&) {
+  const auto ruled_by_row = [&]() -> std::optional<std::vector<TensorType>> {
+    try {
+      return infer(row, types, attrs);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  auto by_row = ruled_by_row();
+  const bool widened = !by_row && widen_halves(builder_, operands, types);
+  if (widened) by_row = ruled_by_row();
+  if (!by_row) {
     check_legal(call, front_end_.forget_error);
     return false;
   }
-  if (ruled && !agree(call, *ruled, torch_types)) return false;
-  // A gradient's operands may be what a row saved, in types of its own.
+  const std::vector<TensorType>& torch_types = *by_row;
+  // A gradient's operands may be what a row saved, in types of its own; and of types that it would
+  // not mix, PyTorch's rules take the first.
   const bool gradient = is_gradient(call.schema().name());
+  if (ruled && !widened && !gradient && !agree(call, *ruled, torch_types)) return false;
   if (types_matter && !gradient && !row.traits.reads_random_state) {
     check_implemented(call, front_end_.forget_error);
   }
-  for (const TensorType& type : torch_types) graph_dtype(type.dtype);  // refuses what has no kernel
   const std::vector<ValueId> results =
       builder_.add_all(row.name, std::move(operands), narrowed_attrs(attrs));
 
@@ -203,7 +228,6 @@ void Recorder::record_host_call(const c10::OperatorHandle& op, const AtenCall& c
 
   std::vector<std::optional<TensorType>> types;
   const auto add_type = [&](const at::Tensor& tensor) {
-    if (tensor.defined()) graph_dtype(dtype_of(tensor.scalar_type()));
     types.push_back(tensor.defined() ? std::optional(type_of(tensor)) : std::nullopt);
   };
   const std::vector<at::Tensor> written = written_tensors(call);
