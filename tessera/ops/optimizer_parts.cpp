@@ -6,13 +6,20 @@
 namespace tessera::optimizer_parts {
 
 std::vector<TensorType> infer_update(const OpView& op, size_t numbers) {
-  const TensorType& type = op.type(param);
-  check(type.dtype == DType::f32, ErrorKind::type, "a parameter must be f32, not {}",
-        name_of(type.dtype));
-  std::vector<TensorType> results = {type};
+  const auto check_element = [&](size_t i) {
+    const DType dtype = op.type(i).dtype;
+    check(dtype == DType::f32 || dtype == DType::f16, ErrorKind::type,
+          "{} of an update must be f16 or f32, not {}",
+          i == param ? "the parameter" : fmt::format("operand {}", i), name_of(dtype));
+  };
+  check_element(param);
+  const Shape& shape = op.shape(param);
+  std::vector<TensorType> results = {op.type(param)};
   for (size_t i = grad; i < numbers; ++i) {
     if (!op.has(i)) continue;
-    const TensorType wanted = i == step ? TensorType{DType::f32, {}} : type;
+    const TensorType wanted =
+        i == step ? TensorType{DType::f32, {}} : TensorType{op.type(i).dtype, shape};
+    check_element(i);
     check(op.type(i) == wanted, ErrorKind::value, "operand {} of an update must be {}, not {}", i,
           to_string(wanted), to_string(op.type(i)));
     if (i != grad) results.push_back(wanted);

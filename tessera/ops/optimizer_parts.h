@@ -1,7 +1,9 @@
 // What the rows of optimisers share. Their operands stand in one order: param, grad, step (how many
 // updates there were), what the optimiser remembers of each element, then its numbers, each f32[2].
 // Their results are the new param, step and memories, in this order; those that may be left out
-// come last.
+// come last. Param, grad and each memory may be f16 or f32, whatever the others are; a result has
+// the type of what it replaces. Kernels compute in f32 and only see that: halves are widened around
+// them.
 #pragma once
 
 #include <array>

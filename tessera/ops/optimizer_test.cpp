@@ -6,7 +6,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float_pair.h"
+#include "tessera/base/half.h"
 #include "tessera/ops/run_op_for_test.h"
+#include "tessera/ops/run_widened.h"
 
 namespace tessera {
 namespace {
@@ -222,6 +224,113 @@ TEST(ClipFactor, IsForAllGradientsTogether) {
   EXPECT_EQ(factor(6), 1);
   EXPECT_EQ(factor(INFINITY), 1);
   EXPECT_EQ(factor(0), 0);
+}
+
+constexpr size_t elements_of_half = 11;
+
+// An optimiser's row whose param, grad and memories are each of a type of its own.
+struct HalfRow {
+  const char* name;
+  size_t memories;
+  std::vector<double> numbers;
+  bool may_have_more = false;  // a memory that is left out here
+};
+const std::vector<HalfRow>& half_rows() {
+  static const std::vector<HalfRow> rows = {
+      {"sgd", 1, {0.01, 0.9, 0.1, 0.1}},
+      {"adam", 2, {0.01, 0.9, 0.999, 1e-4, 0.1}},
+      {"lamb", 2, {0.01, 0.9, 0.999, 1e-4, 0.1, 65500}},
+      {"rmsprop", 1, {0.01, 0.99, 1e-4, 0.1, 0}, true},
+      {"rmsprop", 2, {0.01, 0.99, 1e-4, 0.1, 0.9}},
+      {"rmsprop_centered", 3, {0.01, 0.99, 1e-4, 0.1, 0.9}},
+  };
+  return rows;
+}
+
+HostTensor rounded(const HostTensor& wide, DType dtype) {
+  HostTensor out(TensorType{dtype, wide.type.shape});
+  const auto from = wide.elements<float>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    const Half half = to_half(from[i]);
+    const bool is_half = dtype == DType::f16;
+    const void* bits = is_half ? static_cast<const void*>(&half) : &from[i];
+    std::memcpy(out.memory.data() + i * size_of(dtype), bits, size_of(dtype));
+  }
+  return out;
+}
+
+HostTensor widened(const HostTensor& tensor) {
+  if (tensor.type.dtype == DType::f32) return tensor;
+  std::vector<float> elements;
+  for (size_t i = 0; i < tensor.memory.size() / sizeof(Half); ++i) {
+    Half half;
+    std::memcpy(&half, tensor.memory.data() + i * sizeof(Half), sizeof(Half));
+    elements.push_back(to_float(half));
+  }
+  return floats(tensor.type.shape, elements);
+}
+
+std::vector<HostTensor> run_in_types(const HalfRow& row, std::vector<HostTensor> operands) {
+  const OpDef& def = op(row.name);
+  const Attrs attrs = completed(def, {});
+  std::vector<std::optional<TensorType>> types;
+  std::vector<TensorView> inputs, outputs;
+  for (HostTensor& operand : operands) {
+    types.push_back(operand.present ? std::optional(operand.type) : std::nullopt);
+    inputs.push_back(operand.view());
+  }
+  std::vector<HostTensor> results;
+  for (TensorType& type : infer(def, types, attrs)) results.emplace_back(std::move(type));
+  for (HostTensor& result : results) outputs.push_back(result.view());
+  ThreadPool pool(2, level_for_test());
+  run_widened(def, {.inputs = inputs, .outputs = outputs, .attrs = attrs, .pool = pool, .rng = {}});
+  return results;
+}
+
+// spec: 4.2 accum types
+TEST(HalfUpdates, RoundEachResultOnceToTheTypeOfWhatItReplaces) {
+  for (const HalfRow& row : half_rows()) {
+    for (uint32_t mask = 0; mask < 1U << (row.memories + 2); ++mask) {
+      SCOPED_TRACE(fmt::format("{} {:b}", row.name, mask));
+      const auto type = [&](size_t i) { return mask >> i & 1U ? DType::f16 : DType::f32; };
+      // param, grad, step, memories; the first step finds memories as of others.
+      std::vector<HostTensor> operands, wide;
+      for (size_t i = 0; i < row.memories + 2; ++i) {
+        std::vector<float> elements;
+        for (size_t k = 0; k < elements_of_half; ++k) {
+          elements.push_back(static_cast<float>((i == 0 ? 1 : 0.5) + std::abs(gradient(3, k + i))));
+        }
+        operands.push_back(rounded(floats({elements_of_half}, elements), type(i)));
+        if (i == 1) operands.push_back(steps(3));
+      }
+      if (row.may_have_more) operands.push_back(left_out());
+      for (const double x : row.numbers) operands.push_back(number(x));
+      for (const HostTensor& operand : operands) {
+        wide.push_back(operand.present ? widened(operand) : operand);
+      }
+      const auto results = run_in_types(row, operands);
+      const OpRun in_single(row.name, wide);
+      ASSERT_EQ(results.size(), row.memories + 2);
+      for (size_t r = 0; r < results.size(); ++r) {
+        const size_t replaced = r == 0 ? 0 : r + 1;
+        EXPECT_EQ(results[r].type, operands[replaced].type) << r;
+        EXPECT_EQ(results[r].memory, rounded(in_single[r], results[r].type.dtype).memory) << r;
+      }
+    }
+  }
+}
+
+TEST(HalfUpdates, CountStepsAndTakeNumbersInSingleOnly) {
+  const auto with = [](DType step_type, DType param) {
+    const std::vector<std::optional<TensorType>> types = {
+        TensorType{param, {2}},      TensorType{DType::f16, {2}}, TensorType{step_type, {}},
+        TensorType{DType::f16, {2}}, TensorType{DType::f32, {2}}, TensorType{DType::f32, {2}},
+        TensorType{DType::f32, {2}}, TensorType{DType::f32, {2}}};
+    return infer(op("sgd"), types, completed(op("sgd"), {}));
+  };
+  EXPECT_EQ(with(DType::f32, DType::f16).size(), 3U);
+  EXPECT_THROW(with(DType::f16, DType::f16), Error);
+  EXPECT_THROW(with(DType::f32, DType::i32), Error);
 }
 
 }  // namespace
