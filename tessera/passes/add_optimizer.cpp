@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/split_names.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::string_view gradient_prefix = "Gradient___";
 constexpr std::string_view accumulator_prefix = "Accum___";
+constexpr std::string_view counter_name = "Counter___microBatches";
 
 // What the states are called that hold an operand of an optimiser's row; the parameter's name
 // follows.
@@ -78,9 +80,11 @@ class OptimizerBuilder {
   void run() {
     check_groups();
     // All accumulation stands before all updates, in the order in which they run.
+    if (is_running_mean()) count_micro_batches();
     for (const auto& group : spec_.groups) {
-      for (const auto& name : group.parameters) accumulate(name);
+      for (const auto& name : group.parameters) accumulate(group, name);
     }
+    if (is_running_mean()) forget_micro_batches();
     if (spec_.clip_norm) clip();
     for (size_t g = 0; g < spec_.groups.size(); ++g) add_group(g);
   }
@@ -114,8 +118,29 @@ class OptimizerBuilder {
     }
   }
 
+  bool accumulates() const { return spec_.gradient_accumulation > 1; }
+  bool is_running_mean() const {
+    return accumulates() && spec_.mean_reduction && spec_.running_mean;
+  }
+
+  // What becomes of the mean so far, and of the next gradient, when that joins it.
+  void count_micro_batches() {
+    builder_.set_place({.file = {}, .module = {}, .backward = true}, Phase::micro_batch);
+    const ValueId before =
+        graph_.add_state(StateKind::accumulator, std::string(counter_name), {DType::f32, {}});
+    const ValueId count = builder_.add("add", {before, builder_.scalar(1, DType::f32)});
+    state(counter_name).after_micro_batch = count;
+    kept_ = builder_.add("div", {before, count});
+    joining_ = builder_.add("reciprocal", {count});
+  }
+
+  void forget_micro_batches() {
+    builder_.set_place({}, Phase::update);
+    state(counter_name).after_update = zeros({DType::f32, {}});
+  }
+
   // Replaces a micro-batch's gradient by that of all micro-batches of the update.
-  void accumulate(const std::string& name) {
+  void accumulate(const UpdateSpec::Group& group, const std::string& name) {
     const auto gradient = gradients_.find(name);
     if (gradient == gradients_.end()) return;
     const TensorType type = graph_.type(state(name).initial);
@@ -124,13 +149,21 @@ class OptimizerBuilder {
     gradient->second = builder_.cast(gradient->second, type.dtype);
     TESSERA_INVARIANT(graph_.type(gradient->second) == type, "the gradient of '{}', {}, is {}",
                       name, to_string(type), to_string(graph_.type(gradient->second)));
-    if (spec_.gradient_accumulation == 1) return;
+    if (!accumulates()) return;
     const std::string accumulator = std::string(accumulator_prefix) + name;
-    const ValueId so_far = graph_.add_state(StateKind::accumulator, accumulator, type);
-    if (spec_.mean_reduction && spec_.running_mean) gradient->second = share_of(gradient->second);
-    gradient->second = builder_.add("add", {so_far, gradient->second});
+    const DType dtype = group.as_parameters ? type.dtype : group.accumulator;
+    ValueId so_far =
+        in_single(graph_.add_state(StateKind::accumulator, accumulator, {dtype, type.shape}));
+    ValueId joining = in_single(gradient->second);
+    if (is_running_mean()) {
+      so_far = builder_.add("mul", {so_far, kept_});
+      joining = builder_.add("mul", {joining, joining_});
+    }
+    gradient->second = builder_.cast(builder_.add("add", {so_far, joining}), dtype);
     state(accumulator).after_micro_batch = gradient->second;
   }
+
+  ValueId in_single(ValueId value) { return builder_.cast(value, DType::f32); }
 
   // The factor of all gradients; it needs every one of them whole before the first update.
   void clip() {
@@ -176,19 +209,29 @@ class OptimizerBuilder {
     }
   }
 
-  // In the update phase: the mean or sum over the micro-batches. Leaves the accumulator empty.
+  // In the update phase: the mean or sum over the micro-batches, of the loss as it was. Leaves the
+  // accumulator empty.
   ValueId whole_gradient(const std::string& name, ValueId gradient) {
-    if (spec_.gradient_accumulation == 1) return gradient;
-    const TensorType type = graph_.type(gradient);
-    state(std::string(accumulator_prefix) + name).after_update =
-        builder_.add("fill", {}, {{"shape", type.shape}, {"value", 0.0}, {"dtype", type.dtype}});
-    return spec_.mean_reduction && !spec_.running_mean ? share_of(gradient) : gradient;
+    if (accumulates()) {
+      state(std::string(accumulator_prefix) + name).after_update = zeros(graph_.type(gradient));
+    }
+    const bool divided = accumulates() && spec_.mean_reduction && !spec_.running_mean;
+    const double share = divided ? 1.0 / static_cast<double>(spec_.gradient_accumulation) : 1.0;
+    if (!divided && !spec_.loss_scale.valid()) return in_single(gradient);
+    ValueId factor = builder_.scalar(share, DType::f32);
+    if (spec_.loss_scale.valid()) factor = builder_.add("div", {factor, spec_.loss_scale});
+    return builder_.add("mul", {in_single(gradient), factor});
   }
 
-  ValueId share_of(ValueId gradient) {
-    const double share = 1.0 / static_cast<double>(spec_.gradient_accumulation);
-    const DType dtype = graph_.type(gradient).dtype;
-    return builder_.add("mul", {gradient, builder_.scalar(share, dtype)});
+  ValueId zeros(const TensorType& type) {
+    return builder_.add("fill", {}, fill_attributes(type, 0));
+  }
+
+  DType memory_type(const UpdateSpec::Group& group, std::string_view operand,
+                    DType parameter) const {
+    if (group.as_parameters) return parameter;
+    const auto at = group.memories.find(operand);
+    return at == group.memories.end() ? DType::f32 : at->second;
   }
 
   void add_update(const OptimizerRow& row, const UpdateSpec::Group& group, const std::string& name,
@@ -200,9 +243,10 @@ class OptimizerBuilder {
       if (!known.contains(operand.name) && (!operand.optional || group.velocity)) {
         const std::string state_name = std::string(prefix_of(operand.name)) + name;
         // A narrower type than f32 would soon stop counting.
+        const TensorType own{memory_type(group, operand.name, type.dtype), type.shape};
         known[operand.name] =
             graph_.add_state(StateKind::optimizer, state_name,
-                             operand.name == "step" ? TensorType{DType::f32, {}} : type);
+                             operand.name == "step" ? TensorType{DType::f32, {}} : own);
         states.emplace(operand.name, state_name);
       }
       const auto at = known.find(operand.name);
@@ -229,7 +273,8 @@ class OptimizerBuilder {
   Builder builder_;
   const UpdateSpec& spec_;
   std::map<std::string, ValueId> gradients_;
-  ValueId clip_factor_ = {};  // where there is clipping
+  ValueId clip_factor_ = {};          // where there is clipping
+  ValueId kept_ = {}, joining_ = {};  // factors of a running mean
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 // names that PopTorch users know.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,18 +24,30 @@ struct UpdateSpec {
     std::string op = "sgd";  // the optimiser's row
     bool velocity = false;   // keep the states that the row can do without
     Attrs attrs = {};
+    // Element types of the gradients that are gathered, and of what the row remembers, by the
+    // row's operands; f32 where nothing is said.
+    DType accumulator = DType::f32;
+    std::map<std::string, DType, std::less<>> memories = {};
+    // All of these have their parameter's type instead.
+    bool as_parameters = false;
   };
 
   int64_t gradient_accumulation = 1;
   bool mean_reduction = true;  // over micro-batches; else their gradients are added up
-  // The mean is divided as gradients come, so that their sum cannot overflow; else at the end.
+  // The mean of the gradients so far is kept, whose sum might overflow; else it is divided at the
+  // end.
   bool running_mean = false;
+  // Gradients are divided by this value, f32[], of the graph (scale_loss.h); not valid(): they are
+  // what they are.
+  ValueId loss_scale = {};
   // Scales all gradients down to a norm that is the input `max_grad_norm`.
   bool clip_norm = false;
   std::vector<Group> groups;
 };
 
 // Parameters in no group, or without a gradient, stay as they are; every gradient output is gone.
+// Between a micro-batch's gradient and the update all is computed in f32, and only what is stored
+// (accumulators, states) is rounded to its type.
 void add_optimizer(Graph& graph, const UpdateSpec& spec);
 
 }  // namespace tessera

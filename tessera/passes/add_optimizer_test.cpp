@@ -144,6 +144,102 @@ TEST(AddOptimizer, AddsGradientsUpWithoutMean) {
   EXPECT_NE(text.find("state accumulator \"Accum___b\""), std::string::npos);
 }
 
+TEST(AddOptimizer, ARunningMeanKeepsTheMeanSoFar) {
+  EXPECT_EQ(
+      with_optimizer(
+          {.gradient_accumulation = 4, .running_mean = true, .groups = {{.parameters = {"b"}}}}),
+      R"(graph "train" {
+  input data "x" %0: f32[2]
+  input hyperparameter "learning_rate.0" %1: f32[2]
+  input hyperparameter "momentum.0" %2: f32[2]
+  input hyperparameter "dampening.0" %3: f32[2]
+  input hyperparameter "weight_decay.0" %4: f32[2]
+  state parameter "a.w" %5: f32[2]
+  state parameter "b" %6: f32[2] update %20
+  state accumulator "Counter___microBatches" %7: f32[] micro_batch %12 update %18
+  state accumulator "Accum___b" %8: f32[2] micro_batch %17 update %19
+  %9 = mul(%0, %5) : f32[2]
+  %10 = mul(%0, %6) : f32[2]
+  %11 = fill() {dtype = f32, shape = [], value = 1.0} : f32[] backward
+  %12 = add(%7, %11) {alpha = 1.0} : f32[] backward
+  %13 = div(%7, %12) : f32[] backward
+  %14 = reciprocal(%12) : f32[] backward
+  %15 = mul(%8, %13) : f32[2] backward
+  %16 = mul(%9, %14) : f32[2] backward
+  %17 = add(%15, %16) {alpha = 1.0} : f32[2] backward
+  update %18 = fill() {dtype = f32, shape = [], value = 0.0} : f32[]
+  update %19 = fill() {dtype = f32, shape = [2], value = 0.0} : f32[2]
+  update %20 = sgd(%6, %17, _, _, %1, %2, %3, %4) {nesterov = false} : f32[2]
+  output "0" %9
+}
+)");
+}
+
+constexpr std::string_view captured_in_half = R"(graph "train" {
+  input data "x" %0: f16[2]
+  state parameter "w" %1: f16[2]
+  %2 = mul(%0, %1) : f16[2]
+  output "0" %2
+  output "Gradient___w" %2
+}
+)";
+
+// spec: 4.2 accum types
+TEST(AddOptimizer, RoundsOnlyWhatIsStored) {
+  Graph graph = parse(captured_in_half);
+  add_optimizer(graph, {.gradient_accumulation = 4,
+                        .groups = {{.parameters = {"w"},
+                                    .op = "adam",
+                                    .accumulator = DType::f16,
+                                    .memories = {{"first_moment", DType::f16}}}}});
+  verify(graph);
+  EXPECT_EQ(print(graph), R"(graph "train" {
+  input data "x" %0: f16[2]
+  input hyperparameter "learning_rate.0" %1: f32[2]
+  input hyperparameter "beta1.0" %2: f32[2]
+  input hyperparameter "beta2.0" %3: f32[2]
+  input hyperparameter "eps.0" %4: f32[2]
+  input hyperparameter "weight_decay.0" %5: f32[2]
+  state parameter "w" %6: f16[2] update %20
+  state accumulator "Accum___w" %7: f16[2] micro_batch %15 update %16
+  state optimizer "Step___w" %8: f32[] update %21
+  state optimizer "Accl1___w" %9: f16[2] update %22
+  state optimizer "Accl2___w" %10: f32[2] update %23
+  %11 = mul(%0, %6) : f16[2]
+  %12 = cast(%7) {dtype = f32} : f32[2] backward
+  %13 = cast(%11) {dtype = f32} : f32[2] backward
+  %14 = add(%12, %13) {alpha = 1.0} : f32[2] backward
+  %15 = cast(%14) {dtype = f16} : f16[2] backward
+  update %16 = fill() {dtype = f16, shape = [2], value = 0.0} : f16[2]
+  update %17 = fill() {dtype = f32, shape = [], value = 0.25} : f32[]
+  update %18 = cast(%15) {dtype = f32} : f32[2]
+  update %19 = mul(%18, %17) : f32[2]
+  update %20, %21, %22, %23 = adam(%6, %19, %8, %9, %10, %1, %2, %3, %4, %5) {bias_correction = true, decoupled = false} : f16[2], f32[], f16[2], f32[2]
+  output "0" %11
+}
+)");
+}
+
+TEST(AddOptimizer, StatesAreSingleUnlessSaidOtherwise) {
+  const auto types = [](const UpdateSpec::Group& group) {
+    Graph graph = parse(captured_in_half);
+    add_optimizer(graph, {.gradient_accumulation = 2, .groups = {group}});
+    verify(graph);
+    std::string text;
+    for (const State& state : graph.states()) {
+      text += fmt::format("{} {} ", state.name, to_string(graph.type(state.initial)));
+    }
+    return text;
+  };
+  UpdateSpec::Group group{.parameters = {"w"}, .velocity = true};
+  EXPECT_EQ(types(group), "w f16[2] Accum___w f32[2] Step___w f32[] Accl___w f32[2] ");
+  group.memories = {{"velocity", DType::f16}};
+  EXPECT_EQ(types(group), "w f16[2] Accum___w f32[2] Step___w f32[] Accl___w f16[2] ");
+  group.memories = {};
+  group.as_parameters = true;
+  EXPECT_EQ(types(group), "w f16[2] Accum___w f16[2] Step___w f32[] Accl___w f16[2] ");
+}
+
 TEST(AddOptimizer, LeavesParametersInNoGroupAlone) {
   const std::string text = with_optimizer({.gradient_accumulation = 4, .groups = {}});
   EXPECT_EQ(text.find("Gradient___"), std::string::npos);
