@@ -48,8 +48,6 @@ class Optimizer(torch.optim.Optimizer):
                 assert (
                     isinstance(value, torch.dtype) and value in _BITS
                 ), f"{name} must be torch.float16 or torch.float32, not {short(value)}"
-                if value == torch.float16:
-                    logger.info("%s=torch.float16 is kept in float32", name)
             elif name == "max_grad_norm" and not value >= 0:
                 raise ValueError(f"max_grad_norm must be a number, not negative, got {value}")
             setattr(self, name, bool(value) if isinstance(default, bool) else value)
@@ -126,6 +124,12 @@ def _split(group: Mapping[str, Any]) -> Tuple[Dict[str, float], List[str]]:
 def _wide_numbers(optimizer: Optimizer) -> Dict[str, float]:
     values = {name: getattr(optimizer, name) for name in _WIDE if hasattr(optimizer, name)}
     return {name: float(_BITS.get(value, value)) for name, value in values.items()}
+
+
+def _scale_of(optimizer: torch.optim.Optimizer) -> Dict[str, float]:
+    """PyTorch's optimisers have a scale where the user put one there."""
+    scale = getattr(optimizer, "loss_scaling", None)
+    return {} if scale is None else {"loss_scaling": float(scale)}
 
 
 _TORCH_KINDS = {
@@ -223,7 +227,7 @@ def described(optimizer: torch.optim.Optimizer) -> poptorch_core.Optimizer:
     return poptorch_core.Optimizer(
         kind=_kind_of(optimizer),
         groups=[(group["params"], *_split(group)) for group in optimizer.param_groups],
-        values=_wide_numbers(ours) if ours else {},
+        values=_wide_numbers(ours) if ours else _scale_of(optimizer),
         defaults=_split(optimizer.defaults)[0],
         # Schedulers put a function of their own in the place of step().
         attributes=[n for n, v in vars(optimizer).items() if n[0] != "_" and not callable(v)],

@@ -3,9 +3,10 @@
 `torch.optim.SGD`, `Adam`, `AdamW` and `RMSprop` can be used as they are. The classes here have the
 same arguments, in PyTorch's order, and after them those of PopTorch. None stands for the default.
 
-* `loss_scaling` multiplies the loss and is divided out of its gradients again; programs compute in
-  float32, whose range needs no help, so that results are those of a scaling by one;
-* `accum_type` and the types of momenta: float16 or float32; kept in float32;
+* `loss_scaling` multiplies the loss and is divided out of its gradients again, in programs that have
+  gradients in float16; float32's range needs no help, and results are those of a scaling by one;
+* `accum_type`, torch.float16 or torch.float32, is the type that gradients are gathered in over
+  micro-batches, and those of momenta the types that the program remembers them in;
 * `max_grad_norm`: the gradients of all weights together are scaled down to this norm;
 * `maximize`, `foreach`, `capturable`, `differentiable`, `fused` only concern `step()` on the host.
 
@@ -74,7 +75,8 @@ _MOMENT_TYPES: Dict[str, Any] = {
 class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent with momentum, dampening, weight decay and Nesterov momentum.
 
-    `velocity_scaling` and `use_combined_accum` are accepted; in float32 they do not change results.
+    `use_combined_accum` keeps velocities and gathers gradients in their weight's type, whatever
+    `accum_type` and `velocity_accum_type` say; `velocity_scaling` does not change results.
     """
 
     _kind = "SGD"

@@ -140,20 +140,22 @@ const Recorder::Loss& terminal_loss(Recorder& recorder) {
   return *terminal;
 }
 
-// The loss's value.
-ValueId run_backward(Recorder& recorder) {
+// Says in `result` which value the loss is and where backward begins.
+void run_backward(Recorder& recorder, Capture& result) {
   const Recorder::Loss terminal = terminal_loss(recorder);
   const at::Tensor& loss = terminal.tensor;
+  result.loss = terminal.value;
   if (!loss.requires_grad()) {
     log(LogLevel::warn,
         "the loss does not depend on any parameter that requires a gradient: the model runs, and "
         "nothing is trained");
-    return terminal.value;
+    return;
   }
   recorder.begin_backward();
   const NoAnomalyChecks no_checks;
-  torch::autograd::backward({loss}, {at::ones_like(loss)});
-  return terminal.value;
+  const at::Tensor gradient = at::ones_like(loss);
+  result.loss_gradient = recorder.read(gradient);
+  torch::autograd::backward({loss}, {gradient});
 }
 
 // Results are never 64-bit, also where they need no program.
@@ -254,7 +256,7 @@ Capture capture(const CaptureRequest& request) {
     const Recording recording(recorder);
     outputs = request.forward(inputs);
     recorder.check_supported();
-    if (request.training) result.loss = run_backward(recorder);
+    if (request.training) run_backward(recorder, result);
   } catch (...) {
     recorder.seal();
     rethrow_from_forward(recorder.front_end());

@@ -52,6 +52,7 @@ struct Capture {
   std::vector<CapturedOutput> outputs;
   std::vector<ChangedInput> changed_inputs;
   ValueId loss;                       // of a training step
+  ValueId loss_gradient;              // ones: where backward begins; not valid() without one
   std::vector<NamedTensor> borrowed;  // weights of models that forward called as below: constants
 };
 

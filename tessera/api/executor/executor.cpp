@@ -145,6 +145,7 @@ void Executor::attachToDevice() {
   program_.session().check_values(options_.Precision().floating_point_exceptions());
   program_.session().check_calls(checks_calls());
   optimizer_.send_hyperparameters();
+  optimizer_.send_first_values();
   weights_.copy_to_device();
   optimizer_.send_state();
 }

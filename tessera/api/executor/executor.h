@@ -118,6 +118,7 @@ class Executor {
                          const std::vector<NamedTensor>& inputs);
   std::vector<StepAnchor> name_and_anchor(Capture& captured, std::vector<Output> gradients,
                                           CompiledStep& step) const;
+  void add_gradient_counts(Graph& graph, CompiledStep& step) const;
 
   std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs,
                                        std::unique_lock<std::recursive_mutex>& lock);

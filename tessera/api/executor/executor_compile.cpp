@@ -210,17 +210,31 @@ StepSignature Executor::complete(Capture& captured, CompiledStep& step,
                                  const std::vector<NamedTensor>& inputs) {
   captured.graph.name =
       options_.model_name().value_or(purpose_ == Purpose::training ? "training" : "inference");
-  std::vector<Output> gradients = captured.graph.outputs();
   const int64_t accumulation = options_.Training().gradient_accumulation();
+  if (purpose_ == Purpose::training) optimizer_.scale_loss(captured, accumulation);
+  std::vector<Output> gradients = captured.graph.outputs();
   if (purpose_ == Purpose::training) optimizer_.add_update(captured, accumulation);
   std::vector<StepAnchor> anchors = name_and_anchor(captured, std::move(gradients), step);
+  add_gradient_counts(captured.graph, step);
   if (!options_.module_namescope()) forget_modules(captured.graph);
   for (const CapturedOutput& output : captured.outputs) step.constants.push_back(output.constant);
   step.weights = captured.states.size();
   StepSignature signature = signature_of(captured, inputs, std::move(anchors), options_);
   signature.gradient_accumulation = accumulation;
+  for (size_t i = 0; step.gradient_counts && i < 2; ++i) {
+    signature.outputs[*step.gradient_counts + i].mode = OutputMode::sum;
+  }
   if (model_.output_structure) signature.structure = model_.output_structure();
   return signature;
+}
+
+// For the log, which tells after each call of what was too large and too small for float16.
+void Executor::add_gradient_counts(Graph& graph, CompiledStep& step) const {
+  const LossScale& scale = optimizer_.loss_scale();
+  if (!scale.overflowed.valid()) return;
+  step.gradient_counts = graph.outputs().size();
+  graph.add_output("Count___overflowed", scale.overflowed);
+  graph.add_output("Count___underflowed", scale.underflowed);
 }
 
 // `gradients` are the outputs that capture made, before the optimiser took the gradients among
@@ -231,6 +245,7 @@ std::vector<StepAnchor> Executor::name_and_anchor(Capture& captured, std::vector
                 [](const Output& output) { return !output.name.starts_with(gradient_name("")); });
   const TensorNames names(captured.graph, {.gradients = std::move(gradients),
                                            .loss = captured.loss,
+                                           .final_loss_scale = optimizer_.loss_scale().final_scale,
                                            .numbers = optimizer_.number_names(),
                                            .module_scopes = options_.module_namescope()});
   step.tensor_names = names.list();

@@ -106,6 +106,7 @@ void OptimizerLink::follow_module() {
 void OptimizerLink::clear() {
   if (!optimizer_.keeps_state()) optimizer_.state().clear();
   updated_.clear();
+  loss_scale_ = {};
   loaded_numbers_.clear();
 }
 
@@ -122,6 +123,39 @@ std::vector<double> OptimizerLink::numbers() const {
   return numbers;
 }
 
+// Gradients of float32 need no scale: their results are those of a scale of one, to the bit.
+void OptimizerLink::scale_loss(Capture& captured, int64_t gradient_accumulation) {
+  loss_scale_ = {};
+  const auto settings = options_.Training().automatic_loss_scaling_settings();
+  if (!captured.loss_gradient.valid()) return;
+  const bool half = has_half_gradients(captured.graph, captured.loss_gradient);
+  const ScaleLossSpec spec{.scaled = settings.enabled || (half && optimizer_.scales_loss()),
+                           .automatic = settings.enabled,
+                           .gradient_accumulation = gradient_accumulation,
+                           .products_only = settings.products_only,
+                           .edge = settings.bin_edge_location,
+                           .statistics = half && log_level() <= LogLevel::debug};
+  if (!spec.scaled && !spec.statistics) return;
+  loss_scale_ = tessera::scale_loss(captured.graph, spec, captured.loss_gradient, captured.loss);
+  check_loss_scaling(optimizer_);
+  if (settings.enabled && !loss_scale_.above.valid()) {
+    log(LogLevel::warn,
+        "setAutomaticLossScaling: none of the gradients that are tracked is float16, and so the "
+        "loss scale stays {}",
+        optimizer_.loss_scaling());
+  }
+}
+
+void OptimizerLink::check_loss_scaling(const Optimizer& optimizer) const {
+  constexpr double greatest_half = 65504;
+  check(!loss_scale_.divisor.valid() || !loss_scale_.of_half ||
+            optimizer.loss_scaling() <= greatest_half,
+        ErrorKind::value,
+        "loss_scaling {} is beyond float16, which the loss is; use at most {}, or make the loss "
+        "float32",
+        optimizer.loss_scaling(), greatest_half);
+}
+
 // The optimiser's part of the step: which captured parameter is in which group.
 void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation) {
   UpdateSpec spec = optimizer_.program();
@@ -131,6 +165,7 @@ void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation)
       training.accumulation_and_replication_reduction_type() == ReductionType::mean;
   spec.running_mean = training.mean_accumulation_and_replication_reduction_strategy() ==
                       MeanReductionStrategy::running;
+  spec.loss_scale = loss_scale_.divisor;
   grouped_ = names_of(optimizer_, model_.parameters());
   updated_.clear();
   for (size_t g = 0; g < spec.groups.size(); ++g) {
@@ -144,7 +179,11 @@ void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation)
     updated_.push_back(spec.groups[g].parameters);
   }
   add_optimizer(captured.graph, spec);
-  optimizer_.compiled();
+  const auto automatic = training.automatic_loss_scaling_settings();
+  add_loss_scale_update(captured.graph, loss_scale_,
+                        {.proportion = automatic.threshold_upper_count_proportion,
+                         .period = automatic.update_period});
+  optimizer_.compiled(automatic.enabled);
 }
 
 // The parameters of a group stay what they were, also where the module has new tensors for them.
@@ -193,11 +232,12 @@ void OptimizerLink::set(Optimizer optimizer) {
   std::optional<Optimizer> before;
   {
     const std::lock_guard lock(mutex_);
+    accept(optimizer);
     if (program_.is_compiled()) {
       optimizer.take_program_of(optimizer_);
       check_same_parameters(optimizer);
+      check_loss_scaling(optimizer);
     }
-    accept(optimizer);
     before = optimizer_;
   }
   const bool same_state = &before->state() == &optimizer.state();
@@ -236,6 +276,15 @@ void OptimizerLink::send_hyperparameters() {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto at = by_name.find(inputs[i].name);
     if (at != by_name.end()) program_.session().set_hyperparameter(i, at->second);
+  }
+}
+
+void OptimizerLink::send_first_values() {
+  const auto& states = program_.executable().states();
+  for (size_t i = program_.weights(); i < states.size(); ++i) {
+    if (states[i].name != loss_scale_factor_name) continue;
+    const float one = 1;
+    program_.session().write_state(i, std::as_bytes(std::span(&one, 1)));
   }
 }
 

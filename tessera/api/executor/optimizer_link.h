@@ -13,6 +13,7 @@
 #include "tessera/api/optimizer/attribute_tracker.h"
 #include "tessera/api/optimizer/optimizer.h"
 #include "tessera/api/options/options.h"
+#include "tessera/passes/scale_loss.h"
 
 namespace tessera {
 
@@ -31,8 +32,10 @@ class OptimizerLink : private OptimizerStateHolder {
 
   // Before a step is captured: one that is for all parameters has those that there are now.
   void follow_module();
-  // Afterwards: its part of the step.
+  // Afterwards: its part of the step. Scaling renumbers the step's values, and comes first.
+  void scale_loss(Capture& captured, int64_t gradient_accumulation);
   void add_update(Capture& captured, int64_t gradient_accumulation);
+  const LossScale& loss_scale() const { return loss_scale_; }
   void clear();
 
   // Names and values of its numbers, as PopTorch's users know them; none of an inference program.
@@ -40,6 +43,8 @@ class OptimizerLink : private OptimizerStateHolder {
   std::vector<double> numbers() const;
 
   void send_hyperparameters();
+  // States of a new device begin as zero; those that must not be get their first values.
+  void send_first_values();
   // What was loaded or kept, also where it is only a part: the rest stays as the device has it.
   void send_state();
   // The device's values where they are newer; true where they were.
@@ -57,6 +62,7 @@ class OptimizerLink : private OptimizerStateHolder {
   std::vector<NamedTensor> device_numbers() const;
   void check_same_parameters(const Optimizer& optimizer) const;
   void accept(const Optimizer& optimizer);
+  void check_loss_scaling(const Optimizer& optimizer) const;
 
   std::recursive_mutex& mutex_;
   const Purpose purpose_;
@@ -68,6 +74,7 @@ class OptimizerLink : private OptimizerStateHolder {
   bool is_default_ = false;                       // for all parameters, whichever they are
   Optimizer::Names grouped_;                      // the parameters of its groups, in the module
   Optimizer::Names updated_;                      // ... and in the program
+  LossScale loss_scale_;                          // of the program
   std::map<std::string, double> loaded_numbers_;  // with a state; since then no other was set
   bool host_outdated_ = false;                    // the host's copy of its state
 };

@@ -26,6 +26,7 @@ void Program::load(CompiledStep step, CallSettings settings) {
   weights_ = step.weights;
   constants_ = std::move(step.constants);
   tensor_names_ = std::move(step.tensor_names);
+  gradient_counts_ = step.gradient_counts;
   request_.poll = std::move(settings.poll);
   prepare_inputs(settings.synthetic_data);
   prepare_outputs();
@@ -43,6 +44,7 @@ void Program::clear() {
   inputs_.clear();
   results_.clear();
   constants_.clear();
+  gradient_counts_.reset();
   request_ = {};
   tensor_names_.clear();
   anchors_ = {};
@@ -153,7 +155,16 @@ std::vector<at::Tensor> Program::run(c10::ArrayRef<at::Tensor> inputs,
     at::Tensor target = inputs[changed.input];
     target.copy_(room[changed.output].reshape(target.sizes()));
   }
+  if (gradient_counts_) log_gradient_counts(room);
   return returned(room);
+}
+
+void Program::log_gradient_counts(const std::vector<at::Tensor>& results) const {
+  const auto count = [&](size_t i) { return *results[*gradient_counts_ + i].data_ptr<float>(); };
+  log(LogLevel::debug,
+      "float16 gradients of this call: {:.0f} elements overflowed (they are not finite), {:.0f} "
+      "underflowed (they are not zero, but below 2^-14, and have lost digits)",
+      count(0), count(1));
 }
 
 std::vector<at::Tensor> Program::returned(const std::vector<at::Tensor>& results) const {

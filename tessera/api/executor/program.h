@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct CompiledStep {
   std::vector<at::Tensor> constants;      // per returned tensor; undefined where it is an output
   std::vector<std::string> tensor_names;  // those that anchorTensor() can name
   size_t weights = 0;                     // the module's are the executable's first states
+  // Outputs, this and the next, that say how many elements of half-precision gradients were too
+  // large and too small; for the log.
+  std::optional<size_t> gradient_counts = {};
 };
 
 struct CallSettings {
@@ -89,6 +93,7 @@ class Program {
   };
 
   RunExtent extent() const;
+  void log_gradient_counts(const std::vector<at::Tensor>& results) const;
   void prepare_inputs(bool synthetic);
   void prepare_outputs();
   std::vector<at::Tensor> returned(const std::vector<at::Tensor>& results) const;
@@ -100,6 +105,7 @@ class Program {
   InputWarnings input_warnings_;
   std::vector<Result> results_;  // per output of the executable
   std::vector<at::Tensor> constants_;
+  std::optional<size_t> gradient_counts_;
   RunRequest request_;  // made when it is loaded; a call only puts its memory in
   std::vector<std::string> tensor_names_;
   Anchors anchors_;

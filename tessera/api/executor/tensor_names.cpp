@@ -79,6 +79,7 @@ std::string scope_of(const Node& node) {
 TensorNames::TensorNames(const Graph& graph, const NamingRequest& request) {
   add_inputs(graph);
   if (request.loss.valid()) add("loss", request.loss);
+  if (request.final_loss_scale.valid()) add("finalLossScale", request.final_loss_scale);
   add_states(graph);
   for (const Output& gradient : request.gradients) add(gradient.name, gradient.value);
   for (size_t i = 0; i < request.numbers.size(); ++i) {

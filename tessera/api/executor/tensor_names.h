@@ -1,8 +1,8 @@
 // What the tensors of a captured step are called: `input`, `input/1`, ...; `loss`; weights and
 // buffers by their dotted names; `<scope>/<Op>:0` for what operators make, where the scope is the
 // module's path; `Gradient___<parameter>`; `UpdatedVar___<weight>` for what a weight is after an
-// update; learning rates and other numbers of the optimiser by the names that PopTorch's users
-// know.
+// update; `finalLossScale`, what the loss was multiplied with; learning rates and other numbers of
+// the optimiser by the names that PopTorch's users know.
 //
 // Names depend on the program alone: compiling it again gives the same ones.
 #pragma once
@@ -30,6 +30,7 @@ struct TensorName {
 struct NamingRequest {
   std::vector<Output> gradients;  // as capture named them
   ValueId loss = {};              // of a training step
+  ValueId final_loss_scale = {};  // where it is scaled
   std::vector<std::string> numbers;
   bool module_scopes = true;  // else operators' names have no path before them
 };

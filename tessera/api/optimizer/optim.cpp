@@ -92,6 +92,12 @@ class Reader {
     wide_[std::string(name)] = given.value_or(fallback);
   }
 
+  void type(std::string_view name, at::ScalarType given) {
+    check(given == at::kFloat || given == at::kHalf, ErrorKind::value,
+          "{} must be torch::kFloat or torch::kHalf, not {}", name, c10::toString(given));
+    wide_[std::string(name)] = given == at::kHalf ? 16 : 32;
+  }
+
   template <typename Options>
   void read(const Options& o) {
     if constexpr (requires { o.momentum; }) number("momentum", o.momentum);
@@ -111,6 +117,19 @@ class Reader {
     if constexpr (requires { o.use_tf_variant; }) {
       wide_["use_tf_variant"] = o.use_tf_variant ? 1 : 0;
     }
+    if constexpr (requires { o.use_combined_accum; }) {
+      wide_["use_combined_accum"] = o.use_combined_accum ? 1 : 0;
+      if (o.use_combined_accum) values_["velocity_scaling"] = o.velocity_scaling.value_or(1);
+      if (o.velocity_scaling) given_.emplace("velocity_scaling");
+    }
+    if constexpr (requires { o.velocity_accum_type; }) {
+      type("velocity_accum_type", o.velocity_accum_type);
+    }
+    if constexpr (requires { o.first_order_momentum_accum_type; }) {
+      type("first_order_momentum_accum_type", o.first_order_momentum_accum_type);
+      type("second_order_momentum_accum_type", o.second_order_momentum_accum_type);
+    }
+    type("accum_type", o.accum_type);
     number("lr", o.lr);
     number("weight_decay", o.weight_decay);
     wide("loss_scaling", o.loss_scaling, 1);

@@ -2,6 +2,9 @@
 // its default and is constant; variable_attrs() says otherwise.
 //
 //   tessera::optim::SGD optimizer(model->parameters(), {.lr = 0.1, .momentum = 0.9});
+//
+// Types are torch::kFloat, which is their default, or torch::kHalf: `accum_type` that of the sum or
+// mean of gradients over micro-batches, the others of what is remembered between updates.
 #pragma once
 
 #include <array>
@@ -14,6 +17,7 @@ namespace tessera::optim {
 
 using Number = std::optional<double>;
 using Betas = std::optional<std::array<double, 2>>;
+using Type = at::ScalarType;
 
 struct SGDOptions {
   double lr;
@@ -21,7 +25,11 @@ struct SGDOptions {
   Number dampening = {};     // 0
   Number weight_decay = {};  // 0
   bool nesterov = false;
-  Number loss_scaling = {};  // 1
+  Number loss_scaling = {};         // 1
+  Number velocity_scaling = {};     // 1; only with use_combined_accum
+  bool use_combined_accum = false;  // accumulators and velocities have their weight's type
+  Type accum_type = at::kFloat;
+  Type velocity_accum_type = at::kFloat;
   Number max_grad_norm = {};
 };
 struct AdamOptions {
@@ -30,6 +38,9 @@ struct AdamOptions {
   Number eps = {};           // 1e-8
   Number weight_decay = {};  // 0
   Number loss_scaling = {};  // 1
+  Type accum_type = at::kFloat;
+  Type first_order_momentum_accum_type = at::kFloat;
+  Type second_order_momentum_accum_type = at::kFloat;
   Number max_grad_norm = {};
 };
 struct AdamWOptions {
@@ -39,6 +50,9 @@ struct AdamWOptions {
   Number weight_decay = {};  // 1e-2
   bool bias_correction = true;
   Number loss_scaling = {};  // 1
+  Type accum_type = at::kFloat;
+  Type first_order_momentum_accum_type = at::kFloat;
+  Type second_order_momentum_accum_type = at::kFloat;
   Number max_grad_norm = {};
 };
 struct RMSpropOptions {
@@ -50,6 +64,9 @@ struct RMSpropOptions {
   bool centered = false;
   bool use_tf_variant = false;
   Number loss_scaling = {};  // 1
+  Type accum_type = at::kFloat;
+  Type first_order_momentum_accum_type = at::kFloat;
+  Type second_order_momentum_accum_type = at::kFloat;
 };
 struct LAMBOptions {
   Number lr = {};            // 1e-3
@@ -59,6 +76,9 @@ struct LAMBOptions {
   bool bias_correction = true;
   Number max_weight_norm = {};  // 65500
   Number loss_scaling = {};     // 1
+  Type accum_type = at::kFloat;
+  Type first_order_momentum_accum_type = at::kFloat;
+  Type second_order_momentum_accum_type = at::kFloat;
 };
 
 template <typename Options>
@@ -68,8 +88,8 @@ struct Group {
 };
 
 // One group of parameters, or several with numbers of their own; what belongs to the whole
-// optimiser (loss_scaling, max_grad_norm, bias_correction, use_tf_variant) is the first group's. A
-// number that one group gives is variable in all.
+// optimiser (loss_scaling, max_grad_norm, bias_correction, use_tf_variant, use_combined_accum and
+// the types) is the first group's. A number that one group gives is variable in all.
 template <typename Options>
 class Described : public Optimizer {
  public:

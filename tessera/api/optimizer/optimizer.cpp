@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -80,6 +81,8 @@ Optimizer::Optimizer(std::string_view kind_name, std::vector<OptimizerGroup> gro
   const double max_grad_norm = wide_value("max_grad_norm", no_clipping);
   check(max_grad_norm >= 0, ErrorKind::value,
         "max_grad_norm must be a number that is not negative, got {}", max_grad_norm);
+  check(loss_scaling() > 0 && std::isfinite(loss_scaling()), ErrorKind::value,
+        "loss_scaling must be a number above zero, got {}", loss_scaling());
   for (OptimizerGroup& group : groups_) {
     settle(kind, settings_.values, group);
     check_values(kind, group.values);
@@ -107,32 +110,52 @@ double Optimizer::velocity_scaling(const Values& values) const {
   return combined ? value_of(values, "velocity_scaling", 1) : wide_value("loss_scaling", 1);
 }
 
-bool Optimizer::is_constant(std::string_view attribute, double value,
-                            const OptimizerNumber* number) const {
+bool Optimizer::is_constant(const OptimizerNumber& number, double value) const {
+  if (settings_.variable) return settings_.variable->isConstant(number.attribute);
+  if (number.rule == TorchRule::constant) return true;
+  return number.rule == TorchRule::constant_at_default && value == number.fallback;
+}
+
+// Of what the whole optimiser has. PyTorch's has a scale only where the user put one there.
+bool Optimizer::is_constant_wide(std::string_view attribute) const {
   if (settings_.variable) return settings_.variable->isConstant(attribute);
-  if (!number || number->rule == TorchRule::constant) return true;
-  return number->rule == TorchRule::constant_at_default && value == number->fallback;
+  return attribute != "loss_scaling" || loss_scaling() == 1;
+}
+
+DType Optimizer::wide_type(std::string_view attribute) const {
+  return wide_value(attribute, 32) == 16 ? DType::f16 : DType::f32;
+}
+
+void Optimizer::compiled(bool automatic_loss_scaling) {
+  compiled_ = made_program();
+  if (!automatic_loss_scaling) return;
+  for (auto& constants : compiled_->constants) constants.erase("loss_scaling");
 }
 
 Optimizer::Program Optimizer::made_program() const {
   const OptimizerKind& kind = optimizer_kind(kind_);
   Program program;
-  program.update.clip_norm = wide_value("max_grad_norm", no_clipping) != no_clipping ||
-                             !is_constant("max_grad_norm", no_clipping, nullptr);
+  program.update.clip_norm =
+      wide_value("max_grad_norm", no_clipping) != no_clipping || !is_constant_wide("max_grad_norm");
   for (const OptimizerGroup& group : groups_) {
     auto& constants = program.constants.emplace_back();
     for (const OptimizerNumber& number : kind.numbers) {
-      if (is_constant(number.attribute, value_of(group.values, number.name), &number)) {
+      if (is_constant(number, value_of(group.values, number.name))) {
         constants.emplace(number.attribute);
       }
     }
     for (const std::string_view name : {"loss_scaling", "velocity_scaling", "max_grad_norm"}) {
-      if (is_constant(name, 0, nullptr)) constants.emplace(name);
+      if (is_constant_wide(name)) constants.emplace(name);
     }
     UpdateSpec::Group& update = program.update.groups.emplace_back();
     const bool centered = value_of(group.values, "centered") != 0 && !kind.centered_op.empty();
     update.op = std::string(centered ? kind.centered_op : kind.op);
     update.velocity = value_of(group.values, "momentum") != 0 || !constants.contains("momentum");
+    update.as_parameters = wide_value("use_combined_accum", 0) != 0;
+    update.accumulator = wide_type("accum_type");
+    for (const auto& [operand, attribute] : kind.memories) {
+      update.memories[std::string(operand)] = wide_type(attribute);
+    }
     update.attrs = kind.attrs;
     for (const OptimizerFlag& flag : kind.flags) {
       if (!flag.attr.empty()) update.attrs.set(flag.attr, is_set(group.values, flag));
@@ -143,7 +166,8 @@ Optimizer::Program Optimizer::made_program() const {
 
 std::vector<std::pair<std::string, double>> Optimizer::hyperparameters() const {
   std::vector<std::pair<std::string, double>> numbers = {
-      {"max_grad_norm", wide_value("max_grad_norm", no_clipping)}};
+      {"max_grad_norm", wide_value("max_grad_norm", no_clipping)},
+      {"loss_scaling", loss_scaling()}};
   for (size_t g = 0; g < groups_.size(); ++g) {
     for (const OptimizerNumber& number : optimizer_kind(kind_).numbers) {
       numbers.emplace_back(fmt::format("{}.{}", number.operand, g),
@@ -162,6 +186,10 @@ void Optimizer::take_program_of(const Optimizer& compiled) {
   require(groups_.size() == compiled.groups_.size(),
           fmt::format("the number of parameter groups cannot change from {} to {}",
                       compiled.groups_.size(), groups_.size()));
+  for (const std::string_view attribute : optimizer_type_attributes()) {
+    require(wide_type(attribute) == compiled.wide_type(attribute),
+            fmt::format("'{}' cannot change", attribute));
+  }
   const OptimizerKind& kind = optimizer_kind(kind_);
   Program program = compiled.current_program();
   const auto require_same = [&](size_t g, std::string_view attribute, double ours, double theirs) {

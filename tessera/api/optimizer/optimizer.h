@@ -80,8 +80,13 @@ class Optimizer {
   // What the program must do: the groups in order, without their parameters' names.
   UpdateSpec program() const { return current_program().update; }
 
-  // From now on this is the optimiser of a program: what is constant stays constant.
-  void compiled() { compiled_ = made_program(); }
+  double loss_scaling() const { return wide_value("loss_scaling", 1); }
+  // Whether a program has to multiply the loss: it is not one, or may become another.
+  bool scales_loss() const { return loss_scaling() != 1 || !is_constant_wide("loss_scaling"); }
+
+  // From now on this is the optimiser of a program: what is constant stays constant. With automatic
+  // loss scaling the scale it begins with is not.
+  void compiled(bool automatic_loss_scaling = false);
 
   // Replaces `compiled`, which has the same parameters, in the program that was made for it. Error
   // where that would take another program, or a constant would change; it names what.
@@ -111,7 +116,9 @@ class Optimizer {
   void check_device_numbers(const std::map<std::string_view, float>& numbers,
                             const Names& names) const;
   Program current_program() const { return compiled_ ? *compiled_ : made_program(); }
-  bool is_constant(std::string_view attribute, double value, const OptimizerNumber* number) const;
+  bool is_constant(const OptimizerNumber& number, double value) const;
+  bool is_constant_wide(std::string_view attribute) const;
+  DType wide_type(std::string_view attribute) const;
   double wide_value(std::string_view name, double fallback) const;
   double velocity_scaling(const OptimizerValues& values) const;
 

@@ -86,12 +86,21 @@ const std::vector<DeviceNumber>& sgd_numbers(bool velocity, bool combined) {
   return combined ? numbers_with_combined_velocity() : numbers_with_velocity();
 }
 
+using Memories = std::vector<std::pair<std::string_view, std::string_view>>;
+
+const Memories& moments() {
+  static const Memories both = {{"first_moment", "first_order_momentum_accum_type"},
+                                {"second_moment", "second_order_momentum_accum_type"}};
+  return both;
+}
+
 const std::vector<OptimizerKind>& kinds() {
   static const std::vector<OptimizerKind> all = {
       {.name = "SGD",
        .op = "sgd",
        .numbers = {learning_rate(0), momentum, plain("dampening", "dampening"), decay()},
        .flags = {{"nesterov", "nesterov"}},
+       .memories = {{"velocity", "velocity_accum_type"}},
        .others = {"loss_scaling", "velocity_scaling", "use_combined_accum", "accum_type",
                   "velocity_accum_type", "max_grad_norm"},
        .scaled_numbers = &sgd_numbers},
@@ -99,6 +108,7 @@ const std::vector<OptimizerKind>& kinds() {
        .op = "adam",
        .numbers = {learning_rate(1e-3), beta("beta1", 0.9), beta("beta2", 0.999), eps, decay()},
        .attrs = {{"decoupled", false}},
+       .memories = moments(),
        .others = {"amsgrad", "loss_scaling", "accum_type", "first_order_momentum_accum_type",
                   "second_order_momentum_accum_type", "max_grad_norm"}},
       {.name = "AdamW",
@@ -106,6 +116,7 @@ const std::vector<OptimizerKind>& kinds() {
        .numbers = {learning_rate(1e-3), beta("beta1", 0.9), beta("beta2", 0.999), eps, decay(1e-2)},
        .flags = {bias_correction},
        .attrs = {{"decoupled", true}},
+       .memories = moments(),
        .others = {"amsgrad", "loss_scaling", "accum_type", "first_order_momentum_accum_type",
                   "second_order_momentum_accum_type", "max_grad_norm"}},
       {.name = "RMSprop",
@@ -117,6 +128,9 @@ const std::vector<OptimizerKind>& kinds() {
                    momentum},
        .flags = {{"centered", ""}, {"use_tf_variant", "tf_variant"}},
        .centered_op = "rmsprop_centered",
+       .memories = {{"mean_square", "first_order_momentum_accum_type"},
+                    {"mean_gradient", "second_order_momentum_accum_type"},
+                    {"momentum_buffer", "second_order_momentum_accum_type"}},
        .others = {"loss_scaling", "accum_type", "first_order_momentum_accum_type",
                   "second_order_momentum_accum_type"}},
       {.name = "LAMB",
@@ -124,6 +138,7 @@ const std::vector<OptimizerKind>& kinds() {
        .numbers = {learning_rate(1e-3), beta("beta1", 0.9), beta("beta2", 0.999), eps, decay(1e-2),
                    plain("max_weight_norm", "maxWeightNorm", 65500)},
        .flags = {bias_correction},
+       .memories = moments(),
        .others = {"loss_scaling", "accum_type", "first_order_momentum_accum_type",
                   "second_order_momentum_accum_type"}},
   };
@@ -170,16 +185,21 @@ const OptimizerKind& optimizer_kind(std::string_view name) {
        name);
 }
 
-const std::vector<std::string_view>& optimizer_wide_attributes() {
-  static const std::vector<std::string_view> names = {"loss_scaling",
-                                                      "max_grad_norm",
-                                                      "bias_correction",
-                                                      "use_tf_variant",
-                                                      "use_combined_accum",
-                                                      "accum_type",
-                                                      "velocity_accum_type",
+const std::vector<std::string_view>& optimizer_type_attributes() {
+  static const std::vector<std::string_view> names = {"accum_type", "velocity_accum_type",
                                                       "first_order_momentum_accum_type",
                                                       "second_order_momentum_accum_type"};
+  return names;
+}
+
+const std::vector<std::string_view>& optimizer_wide_attributes() {
+  static const auto names = [] {
+    std::vector<std::string_view> all = {"loss_scaling", "max_grad_norm", "bias_correction",
+                                         "use_tf_variant", "use_combined_accum"};
+    const auto& types = optimizer_type_attributes();
+    all.insert(all.end(), types.begin(), types.end());
+    return all;
+  }();
   return names;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/ir/attributes.h"
@@ -52,6 +53,8 @@ struct OptimizerKind {
   std::vector<OptimizerFlag> flags = {};
   Attrs attrs = {};
   std::string_view centered_op = {};
+  // What the row remembers, with the attribute that says in which type.
+  std::vector<std::pair<std::string_view, std::string_view>> memories = {};
   // Attributes beside numbers and flags, which users may call constant or variable.
   std::vector<std::string_view> others = {};
   // Which numbers a program has, where these depend on what a group of parameters remembers. Null
@@ -64,7 +67,8 @@ struct OptimizerKind {
 
 const OptimizerKind& optimizer_kind(std::string_view name);
 
-// What an optimiser has once, whatever a group of parameters says.
+// What an optimiser has once, whatever a group of parameters says; and those of it that are types.
 const std::vector<std::string_view>& optimizer_wide_attributes();
+const std::vector<std::string_view>& optimizer_type_attributes();
 
 }  // namespace tessera

@@ -13,8 +13,11 @@ namespace {
 
 // A model of two weights, as executors see one.
 struct Weights {
-  at::Tensor a = at::linspace(-2, 3, 12).reshape({3, 4}).requires_grad_();
-  at::Tensor b = at::linspace(1, 2, 3).requires_grad_();
+  explicit Weights(at::ScalarType type = at::kFloat)
+      : a(at::linspace(-2, 3, 12).reshape({3, 4}).to(type).requires_grad_()),
+        b(at::linspace(1, 2, 3).to(type).requires_grad_()) {}
+
+  at::Tensor a, b;
 
   std::vector<at::Tensor> parameters() const { return {a, b}; }
   ModelAccess access() const {
@@ -25,21 +28,21 @@ struct Weights {
             .buffers = [] { return std::vector<NamedTensor>{}; },
             .forward =
                 [w = *this](const std::vector<at::Tensor>& inputs) {
-                  const at::Tensor out = at::addmv(w.b, w.a, inputs[0][0]);
+                  const at::Tensor out = at::addmv(w.b, w.a, inputs[0][0]).to(at::kFloat);
                   return std::vector<at::Tensor>{at::mse_loss(out, at::zeros_like(out))};
                 }};
   }
 };
 
-std::unique_ptr<Executor> training(const Weights& weights, const Optimizer& optimizer) {
-  Options options;
+std::unique_ptr<Executor> training(const Weights& weights, const Optimizer& optimizer,
+                                   Options options = {}) {
   options.showCompilationProgressBar(false);
   return std::make_unique<Executor>(Purpose::training, weights.access(), options, optimizer);
 }
 
-void run(Executor& executor, int begin, int end) {
+void run(Executor& executor, int begin, int end, at::ScalarType type = at::kFloat) {
   for (int i = begin; i < end; ++i) {
-    executor.run({{"x", at::linspace(i, 1, 4).reshape({1, 4})}});
+    executor.run({{"x", at::linspace(i, 1, 4).reshape({1, 4}).to(type)}});
   }
   executor.copyWeightsToHostIfNeeded();
 }
@@ -172,6 +175,77 @@ TEST(Optimizer, AttributesOfTheWholeAreNotAGroups) {
                             {.values = {{"loss_scaling", 4}}});
   EXPECT_EQ(optimizer.groups()[0].values.at("loss_scaling"), 4);
   EXPECT_EQ(optimizer.groups()[0].others, (std::vector<std::string>{"initial_lr", "loss_scaling"}));
+}
+
+at::Tensor state_named(const Optimizer& optimizer, std::string_view wanted) {
+  const auto values = optimizer.state_dict();
+  for (const auto& [name, tensor] : values ? values->ipu_state : std::vector<NamedTensor>()) {
+    if (name == wanted) return tensor;
+  }
+  ADD_FAILURE() << "no state " << wanted;
+  return at::zeros({});
+}
+
+// spec: 4.2 accum types
+TEST(Optimizer, StatesHaveTheTypesThatWereAskedFor) {
+  for (const at::ScalarType type : {at::kFloat, at::kHalf}) {
+    const Weights weights(type);
+    optim::Adam optimizer(weights.parameters(),
+                          {.lr = 0.01, .first_order_momentum_accum_type = at::kHalf});
+    const auto executor = training(weights, optimizer);
+    run(*executor, 0, 2, type);
+    EXPECT_EQ(weights.a.scalar_type(), type);
+    EXPECT_EQ(state_named(optimizer, "Accl1___a").scalar_type(), at::kHalf);
+    EXPECT_EQ(state_named(optimizer, "Accl2___a").scalar_type(), at::kFloat);
+    EXPECT_EQ(state_named(optimizer, "Step___a").item<float>(), 2);
+  }
+  const Weights weights;
+  const std::string error = error_of(
+      [&] { optim::SGD(weights.parameters(), {.lr = 0.1, .velocity_accum_type = at::kInt}); },
+      ErrorKind::value);
+  EXPECT_NE(error.find("velocity_accum_type must be torch::kFloat or torch::kHalf"),
+            std::string::npos)
+      << error;
+}
+
+// spec: 4.2 accum types
+// spec: 2.3 setMeanAccumulationAndReplicationReductionStrategy
+TEST(Optimizer, HalfAccumulatorsTakeRunningMeans) {
+  const Weights weights;
+  Options options;
+  options.Training().gradientAccumulation(2);
+  const auto executor = training(
+      weights, optim::SGD(weights.parameters(), {.lr = 0.01, .accum_type = at::kHalf}), options);
+  EXPECT_EQ(executor->options().Training().mean_accumulation_and_replication_reduction_strategy(),
+            MeanReductionStrategy::running);
+}
+
+// spec: 4.3 loss scaling
+// spec: 4.4 changed constant
+TEST(Optimizer, ALossScaleOfAPowerOfTwoChangesNoBit) {
+  const auto trained = [](optim::Number scale) {
+    Weights weights(at::kHalf);
+    optim::SGD optimizer(weights.parameters(), {.lr = 0.01, .loss_scaling = scale});
+    const auto executor = training(weights, optimizer);
+    run(*executor, 0, 2, at::kHalf);
+    return weights.a.detach().clone();
+  };
+  EXPECT_TRUE(at::equal(trained({}), trained(256)));
+  EXPECT_NE(error_of([&] { trained(0); }, ErrorKind::value).find("above zero"), std::string::npos);
+}
+
+// spec: 2.3 setAutomaticLossScaling
+TEST(Optimizer, FindsItsLossScale) {
+  const Weights weights(at::kHalf);
+  Options options;
+  options.Training().setAutomaticLossScaling(true);
+  options.Popart().set("automaticLossScalingSettings.updatePeriod", int64_t{2});
+  optim::SGD optimizer(weights.parameters(), {.lr = 1e-3, .loss_scaling = 4});
+  const auto executor = training(weights, optimizer, options);
+  run(*executor, 0, 1, at::kHalf);
+  EXPECT_EQ(state_named(optimizer, "lossScaleUpdateFactor").item<float>(), 1);
+  run(*executor, 1, 5, at::kHalf);
+  EXPECT_EQ(state_named(optimizer, "lossScaleUpdateFactor").item<float>(), 4);
 }
 
 }  // namespace

@@ -144,6 +144,30 @@ bool TrainingOptions::automatic_loss_scaling() const {
   return popart_.get("automaticLossScalingSettings.enabled", false);
 }
 
+AutomaticLossScaling TrainingOptions::automatic_loss_scaling_settings() const {
+  AutomaticLossScaling settings{.enabled = automatic_loss_scaling()};
+  const auto named = [](std::string_view name) {
+    return fmt::format("automaticLossScalingSettings.{}", name);
+  };
+  const auto share = [&](std::string_view name, double& value) {
+    value = popart_.get(named(name), value);
+    check(value >= 0 && value <= 1, ErrorKind::value, "{} must be between 0 and 1, not {}",
+          named(name), value);
+  };
+  share("binEdgeLocation", settings.bin_edge_location);
+  share("thresholdUpperCountProportion", settings.threshold_upper_count_proportion);
+  settings.update_period = popart_.get(named("updatePeriod"), settings.update_period);
+  check(settings.update_period >= 1, ErrorKind::value, "{} must be at least 1, not {}",
+        named("updatePeriod"), settings.update_period);
+  const auto method = popart_.get(named("gradientTensorTrackingMethod"), int64_t{0});
+  check(method == 0 || method == 1, ErrorKind::value,
+        "{} must be 0 (all gradients) or 1 (those of products and convolutions), not {}: tensors "
+        "of your choice cannot be tracked",
+        named("gradientTensorTrackingMethod"), method);
+  settings.products_only = method == 1;
+  return settings;
+}
+
 PrecisionOptions::PrecisionOptions(std::shared_ptr<bool> frozen, PopartOptions& popart)
     : OptionGroup("_PrecisionOptions", {}, std::move(frozen)), popart_(popart) {}
 

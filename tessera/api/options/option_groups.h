@@ -14,6 +14,15 @@
 
 namespace tessera {
 
+// How programs find a loss scale themselves: `automaticLossScalingSettings` of PopART.
+struct AutomaticLossScaling {
+  bool enabled = false;
+  double bin_edge_location = 0.125;
+  double threshold_upper_count_proportion = 1e-7;
+  int64_t update_period = 1;
+  bool products_only = false;  // of gradients, those of products and convolutions
+};
+
 class TrainingOptions : public OptionGroup {
  public:
   TrainingOptions(std::shared_ptr<bool> frozen, PopartOptions& popart);
@@ -32,6 +41,8 @@ class TrainingOptions : public OptionGroup {
   ReductionType accumulation_and_replication_reduction_type() const;
   MeanReductionStrategy mean_accumulation_and_replication_reduction_strategy() const;
   bool automatic_loss_scaling() const;
+  // Error for settings that have no meaning.
+  AutomaticLossScaling automatic_loss_scaling_settings() const;
 
  private:
   PopartOptions& popart_;
