@@ -141,7 +141,7 @@ const Recorder::Loss& terminal_loss(Recorder& recorder) {
 }
 
 // Says in `result` which value the loss is and where backward begins.
-void run_backward(Recorder& recorder, Capture& result) {
+void run_backward(Recorder& recorder, const CaptureRequest& request, Capture& result) {
   const Recorder::Loss terminal = terminal_loss(recorder);
   const at::Tensor& loss = terminal.tensor;
   result.loss = terminal.value;
@@ -153,8 +153,13 @@ void run_backward(Recorder& recorder, Capture& result) {
   }
   recorder.begin_backward();
   const NoAnomalyChecks no_checks;
-  const at::Tensor gradient = at::ones_like(loss);
-  result.loss_gradient = recorder.read(gradient);
+  at::Tensor gradient;
+  if (request.scaled_loss) {
+    gradient = recorder.ones_like(loss);
+    result.loss_gradient = recorder.read(gradient);
+  } else {
+    gradient = at::ones_like(loss);
+  }
   torch::autograd::backward({loss}, {gradient});
 }
 
@@ -256,7 +261,7 @@ Capture capture(const CaptureRequest& request) {
     const Recording recording(recorder);
     outputs = request.forward(inputs);
     recorder.check_supported();
-    if (request.training) run_backward(recorder, result);
+    if (request.training) run_backward(recorder, request, result);
   } catch (...) {
     recorder.seal();
     rethrow_from_forward(recorder.front_end());

@@ -31,6 +31,7 @@ struct CaptureRequest {
   std::vector<NamedTensor> example_inputs;  // one micro-batch; see example_values.h
   Forward forward;
   bool training = false;
+  bool scaled_loss = false;          // passes are to replace the loss's gradient
   FrontEnd front_end;                // one that cannot locate: asks the C++ stack,
   std::vector<ModuleClass> modules;  // in which these modules may be running
 };
@@ -52,7 +53,7 @@ struct Capture {
   std::vector<CapturedOutput> outputs;
   std::vector<ChangedInput> changed_inputs;
   ValueId loss;                       // of a training step
-  ValueId loss_gradient;              // ones: where backward begins; not valid() without one
+  ValueId loss_gradient;              // ones: where backward begins, where it is to be replaced
   std::vector<NamedTensor> borrowed;  // weights of models that forward called as below: constants
 };
 

@@ -62,6 +62,13 @@ at::Tensor Recorder::add_input(const std::string& name, const at::Tensor& exampl
   return fresh(dense(shape_of(example)), example.scalar_type(), value);
 }
 
+at::Tensor Recorder::ones_like(const at::Tensor& tensor) {
+  const TensorType type = graph_type_of(tensor);
+  const ValueId ones =
+      builder_.add("fill", {}, {{"shape", type.shape}, {"value", 1.0}, {"dtype", type.dtype}});
+  return fresh(dense(type.shape), tensor.scalar_type(), ones);
+}
+
 at::Tensor Recorder::fresh(const Geometry& geometry, at::ScalarType type, ValueId value) {
   at::Tensor tensor = fakes_.make(geometry, type);
   versions_.define(tensor, value);

@@ -56,6 +56,9 @@ class Recorder {
   // A stand-in without memory for one micro-batch of an input.
   at::Tensor add_input(const std::string& name, const at::Tensor& example);
 
+  // Ones that are a value of the program and no constant: a pass may replace them.
+  at::Tensor ones_like(const at::Tensor& tensor);
+
   // Handles a call: arguments are taken off the stack, results pushed. Runs below autograd.
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 

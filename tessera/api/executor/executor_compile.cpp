@@ -176,6 +176,7 @@ Capture Executor::capture_step(const std::vector<NamedTensor>& inputs) {
   request.example_inputs = micro_batch(inputs);
   request.forward = noted(model_.forward);
   request.training = purpose_ == Purpose::training;
+  request.scaled_loss = optimizer_.looks_at_loss(inputs);
   request.front_end = model_.front_end;
   if (model_.modules) request.modules = model_.modules();
   return capture(request);

@@ -123,6 +123,17 @@ std::vector<double> OptimizerLink::numbers() const {
   return numbers;
 }
 
+bool OptimizerLink::looks_at_loss(const std::vector<NamedTensor>& inputs) const {
+  if (purpose_ != Purpose::training) return false;
+  if (options_.Training().automatic_loss_scaling() || optimizer_.scales_loss()) return true;
+  const auto has_half = [](const std::vector<NamedTensor>& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [](const NamedTensor& named) {
+      return named.tensor.scalar_type() == at::kHalf;
+    });
+  };
+  return log_level() <= LogLevel::debug && (has_half(inputs) || has_half(model_.parameters()));
+}
+
 // Gradients of float32 need no scale: their results are those of a scale of one, to the bit.
 void OptimizerLink::scale_loss(Capture& captured, int64_t gradient_accumulation) {
   loss_scale_ = {};

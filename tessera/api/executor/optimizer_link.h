@@ -32,6 +32,8 @@ class OptimizerLink : private OptimizerStateHolder {
 
   // Before a step is captured: one that is for all parameters has those that there are now.
   void follow_module();
+  // Whether it has to scale the loss, or its gradients are counted for the log.
+  bool looks_at_loss(const std::vector<NamedTensor>& inputs) const;
   // Afterwards: its part of the step. Scaling renumbers the step's values, and comes first.
   void scale_loss(Capture& captured, int64_t gradient_accumulation);
   void add_update(Capture& captured, int64_t gradient_accumulation);
