@@ -15,8 +15,8 @@ struct LaidOut {
   std::vector<NamedTensor> flat = {};
 
   LaidOut(const Call& call, Layout layout) {
-    for (const size_t i : call.tensors) {
-      tensors.push_back(laid_out(call.arguments[i].toTensor(), layout, tensors.empty()));
+    for (const at::Tensor& tensor : tensors_of(call)) {
+      tensors.push_back(laid_out(tensor, layout, tensors.empty()));
       const at::Tensor& last = tensors.back();
       const Geometry geometry{shape_of(last), last.strides().vec(), 0};
       flat.push_back(
@@ -67,7 +67,7 @@ TEST_P(Layouts, ArePyTorchs) {
     for (size_t s = 0; s < row.samples.size(); ++s) {
       at::manual_seed(s + 1);
       const auto call = spelled(row, spelling, row.samples[s], Layout::dense);
-      if (!call || call->tensors.empty()) continue;
+      if (!call || tensors_of(*call).empty()) continue;
       for (const Layout layout : {Layout::dense, Layout::transposed, Layout::stepped, Layout::mixed,
                                   Layout::channels_last, Layout::rotated, Layout::expanded}) {
         if (layout != Layout::dense && takes_dense_only(spelling)) continue;

@@ -65,26 +65,28 @@ inline at::Tensor laid_out(const at::Tensor& values, Layout layout, bool first =
 // What is drawn instead of what the sample says, to try more than a sample's author thought of.
 struct Tweak {
   std::vector<at::ScalarType> types =
-      {};            // of operands that are float32; the last repeats, none: as is
-  bool odd = false;  // NaN, infinities, zeros and extremes among the floats
+      {};                     // of operands that are float32; the last repeats, none: as is
+  bool odd = false;           // NaN, infinities, zeros and extremes among the floats
+  bool half_scalars = false;  // numbers, and tensors of one, are halves, as they are beside halves
 };
 
-// Elements that calculations trip over, in float32.
-inline at::Tensor with_odd_values(at::Tensor values, size_t operand) {
+// Elements that calculations trip over, of a type whose numbers end at `tiny` and `huge`.
+template <typename T>
+at::Tensor with_odd_values(at::Tensor values, size_t operand, float tiny, float huge) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  constexpr float odd[] = {std::numeric_limits<float>::quiet_NaN(),
-                           infinity,
-                           0.0F,
-                           -infinity,
-                           -0.0F,
-                           1e-40F,
-                           -3e38F,
-                           1.0F,
-                           -1e-40F,
-                           3e38F,
-                           -1.0F};
+  const float odd[] = {std::numeric_limits<float>::quiet_NaN(),
+                       infinity,
+                       0.0F,
+                       -infinity,
+                       -0.0F,
+                       tiny,
+                       -huge,
+                       1.0F,
+                       -tiny,
+                       huge,
+                       -1.0F};
   values = values.contiguous();
-  auto* data = values.data_ptr<float>();
+  auto* data = values.data_ptr<T>();
   // Every second element, in an order of its own for each operand, so that all kinds of pairs meet.
   for (int64_t i = 0; i < values.numel(); i += 2) {
     data[i] = odd[(static_cast<size_t>(i) / 2 * (operand + 1) + operand * 4) % std::size(odd)];
@@ -106,9 +108,15 @@ inline at::Tensor drawn(const Sample& sample, size_t index, Layout layout, const
     return laid_out(values > (operand.low + operand.high) / 2, layout, index == 0);
   }
   if (!at::isFloatingType(scalar_type)) values = values.floor();
+  if (tweak.half_scalars && values.dim() == 0) values = values.to(at::kHalf);
   if (scalar_type == at::kByte) values = values.abs();
   values = values.to(scalar_type);
-  if (tweak.odd && scalar_type == at::kFloat) values = with_odd_values(values, index);
+  if (tweak.odd && scalar_type == at::kFloat) {
+    values = with_odd_values<float>(values, index, 1e-40F, 3e38F);
+  }
+  if (tweak.odd && scalar_type == at::kHalf) {
+    values = with_odd_values<at::Half>(values, index, 3e-7F, 65504.0F);
+  }
   return laid_out(values, layout, index == 0);
 }
 
@@ -155,7 +163,6 @@ inline bool takes_dense_only(const AtenSpelling& spelling) {
 struct Call {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
-  std::vector<size_t> tensors;  // arguments that are tensors, in order
 };
 
 inline std::optional<c10::OperatorHandle> operator_of(const AtenSpelling& spelling) {
@@ -178,7 +185,7 @@ inline std::vector<std::reference_wrapper<const AtenSpelling>> spellings_here(co
 
 inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spelling,
                                    const Sample& sample, Layout layout, const Tweak& tweak = {}) {
-  Call call{operator_of(spelling).value(), {}, {}};
+  Call call{operator_of(spelling).value(), {}};
   const ParsedSpelling& parts = parsed(spelling);
   for (const auto& attribute : parts.attributes) {
     if (!attribute.fixed) continue;
@@ -225,7 +232,6 @@ inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spellin
       }
       at::Tensor values = drawn(sample, index, layout, tweak);
       if (type == "Tensor" || type == "Tensor?") {
-        call.tensors.push_back(call.arguments.size());
         call.arguments.push_back(values);
       } else {
         if (values.dim() != 0) return std::nullopt;
@@ -268,9 +274,42 @@ inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spellin
   return call;
 }
 
+// The call's tensors in order, those in lists too: `use` may replace each.
+template <typename Use>
+void for_each_tensor(torch::jit::Stack& arguments, const Use& use) {
+  for (c10::IValue& argument : arguments) {
+    if (argument.isTensor()) {
+      at::Tensor tensor = argument.toTensor();
+      use(tensor);
+      argument = tensor;
+    } else if (argument.isTensorList()) {
+      std::vector<at::Tensor> list = argument.toTensorVector();
+      for (at::Tensor& tensor : list) use(tensor);
+      argument = list;
+    } else if (argument.isOptionalTensorList()) {
+      c10::List<compat::optional<at::Tensor>> list = argument.toOptionalTensorList().copy();
+      for (size_t i = 0; i < list.size(); ++i) {
+        compat::optional<at::Tensor> tensor = list.get(i);
+        if (!tensor) continue;
+        use(*tensor);
+        list.set(i, tensor);
+      }
+      argument = list;
+    }
+  }
+}
+
+inline std::vector<at::Tensor> tensors_of(const Call& call) {
+  torch::jit::Stack arguments = call.arguments;
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
 inline std::vector<at::Tensor> invoke(const Call& call, const std::vector<at::Tensor>& tensors) {
   torch::jit::Stack stack = call.arguments;
-  for (size_t i = 0; i < tensors.size(); ++i) stack[call.tensors[i]] = tensors[i];
+  size_t next = 0;
+  for_each_tensor(stack, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
   call.op.callBoxed(&stack);
   std::vector<at::Tensor> results;
   for (const c10::IValue& value : stack) {
