@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tessera/base/half.h"
 #include "tessera/kernels/dispatch.h"
 
 namespace tessera::cpu {
@@ -12,6 +13,8 @@ template <typename T>
 T added(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
     return a || b;
+  } else if constexpr (std::is_same_v<T, Half>) {
+    return to_half(to_float(a) + to_float(b));
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
   } else {
@@ -40,6 +43,7 @@ void add_elements(const TensorView& value, T* sum) {
 }  // namespace
 
 void add_into(const TensorView& value, std::byte* sum) {
+  if (value.dtype == DType::f16) return add_elements(value, reinterpret_cast<Half*>(sum));
   dispatch<Types::all>(value.dtype,
                        [&]<typename T>() { add_elements(value, reinterpret_cast<T*>(sum)); });
 }
