@@ -157,12 +157,41 @@ void check_twenty_steps() {
   }
 }
 
+// The loss of the last of twenty steps over one batch.
+template <typename Module>
+double trained_loss(const Module& reference, at::ScalarType type) {
+  Module module = copy_of(reference);
+  module->to(type);
+  // Small gradients are halves that way.
+  const optim::SGDOptions numbers{.lr = 0.01, .momentum = 0.9, .loss_scaling = 128.0};
+  auto training = trainingModel(module, {}, optim::SGD(module->parameters(), numbers));
+  const auto [images, labels] = batch(0);
+  at::Tensor loss;
+  for (int step = 0; step < 20; ++step) {
+    loss = std::get<1>(training(images.to(type), labels));
+    EXPECT_EQ(loss.scalar_type(), type);
+  }
+  EXPECT_EQ(training.module()->parameters()[0].scalar_type(), type);
+  return loss.item<double>();
+}
+
+template <typename Module>
+void check_twenty_steps_in_half() {
+  torch::manual_seed(2);
+  Module module;
+  const double expected = trained_loss(module, at::kFloat);
+  EXPECT_NEAR(trained_loss(module, at::kHalf), expected, 0.05 * expected);
+}
+
 TEST(Models, SeedCnnGradients) { check_gradients<SeedCnn>(); }
 TEST(Models, MlpGradients) { check_gradients<Mlp>(); }
 TEST(Models, BatchNormCnnGradients) { check_gradients<BatchNormCnn>(); }
 TEST(Models, SeedCnnTrains) { check_twenty_steps<SeedCnn>(); }
 TEST(Models, MlpTrains) { check_twenty_steps<Mlp>(); }
 TEST(Models, BatchNormCnnTrains) { check_twenty_steps<BatchNormCnn>(); }
+TEST(Models, SeedCnnTrainsInHalf) { check_twenty_steps_in_half<SeedCnn>(); }
+TEST(Models, MlpTrainsInHalf) { check_twenty_steps_in_half<Mlp>(); }
+TEST(Models, BatchNormCnnTrainsInHalf) { check_twenty_steps_in_half<BatchNormCnn>(); }
 
 std::vector<at::Tensor> trained(int threads) {
   setenv("TESSERA_NUM_THREADS", std::to_string(threads).c_str(), 1);
