@@ -3,7 +3,9 @@
 import collections
 import dataclasses
 import hashlib
+import functools
 import os
+import random
 import sys
 import time
 
@@ -14,7 +16,7 @@ torch.set_num_threads(1)
 from check import BASE, Failure, examine  # noqa: E402
 from children import Child, Died, in_child  # noqa: E402
 from generator import generate  # noqa: E402
-from network import program  # noqa: E402
+from network import HALVES, program  # noqa: E402
 from referee import Illegal, ours  # noqa: E402
 from shrink import shrink  # noqa: E402
 
@@ -28,7 +30,13 @@ class Report:
     failures: list = dataclasses.field(default_factory=list)  # (seed, Failure)
 
 
-def look(seed, chosen=None):
+def generate_in_half(seed):
+    """The network of a seed, with some of it in half precision."""
+    network = generate(seed)
+    return network and network.with_halves(random.Random(seed).choice(list(HALVES)))
+
+
+def look(seed, chosen=None, generate=generate):
     """A Failure, or a word: fine, illegal, nothing."""
     network = generate(seed)
     if network is None:
@@ -39,7 +47,7 @@ def look(seed, chosen=None):
         return "illegal"
 
 
-def digest(seed):
+def digest(seed, generate=generate):
     """A word for all bits that come of a network, or for why there are none."""
     network = generate(seed)
     if network is None:
@@ -134,8 +142,8 @@ def failure_of(network, chosen):
     return Failure(answer.how, answer.how) if isinstance(answer, Died) else answer
 
 
-def smallest(seed, failure, seconds):
-    """The smallest network that fails as this seed's does."""
+def smallest(network, failure, seconds):
+    """The smallest network that fails as this one does."""
     chosen = [dict(failure.variant)] if failure.variant else []
     if failure.kind.startswith(("crash", "hang")):
         chosen = None
@@ -144,33 +152,34 @@ def smallest(seed, failure, seconds):
         found = failure_of(candidate, chosen)
         return found is not None and found.kind == failure.kind
 
-    return shrink(generate(seed), fails, seconds)
+    return shrink(network, fails, seconds)
 
 
-def describe(seed, failure, seconds):
+def describe(seed, failure, seconds, generate=generate):
     """What a person needs to mend it."""
     here = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("run") else "tests/fuzz/run"
     lines = [f"=== seed {seed}: {failure.kind}", failure.message[:1500]]
     if failure.variant:
         lines.append(f"with {dict(failure.variant)}")
-    lines.append(f"repeat with: {here} --one {seed}")
+    option = " --half" if generate is generate_in_half else ""
+    lines.append(f"repeat with: {here} --one {seed}{option}")
     if seconds > 0:
         lines += [
             "as a small program:",
             "",
-            program(smallest(seed, failure, seconds), failure.variant),
+            program(smallest(generate(seed), failure, seconds), failure.variant),
         ]
     return "\n".join(lines)
 
 
-def write_digests(path, seeds, jobs, seconds):
+def write_digests(path, seeds, jobs, seconds, generate=generate):
     """A line for each network, in the order of their seeds: two builds compare by `diff`."""
     lines = {}
 
     def note(seed, answer):
         lines[seed] = answer.kind if isinstance(answer, Failure) else answer
 
-    report = survey(seeds, jobs, seconds, note, digest)
+    report = survey(seeds, jobs, seconds, note, functools.partial(digest, generate=generate))
     with open(path, "w") as file:
         file.writelines(f"{seed} {lines[seed]}\n" for seed in sorted(lines))
     print(f"{path}: {len(lines)} networks, {len(report.failures)} of them died")
@@ -181,23 +190,25 @@ def main(arguments):
     first = arguments.seed if arguments.seed is not None else int(time.time()) % 10**8
     seeds = [arguments.one] if arguments.one is not None else None
     seeds = seeds or list(range(first, first + arguments.count))
+    make = generate_in_half if arguments.half else generate
     if arguments.print:
         for seed in seeds:
-            network = generate(seed)
+            network = make(seed)
             print(program(network) if network else f"# nothing comes of seed {seed}")
         return 0
     print(f"networks of the seeds {seeds[0]} to {seeds[-1]}", flush=True)
     if arguments.digests:
-        return write_digests(arguments.digests, seeds, arguments.jobs, arguments.time)
+        return write_digests(arguments.digests, seeds, arguments.jobs, arguments.time, make)
     kinds, begin = collections.Counter(), time.monotonic()
 
     def note(seed, answer):
         if isinstance(answer, Failure):
             kinds[answer.kind] += 1
             seconds = arguments.shrink if kinds[answer.kind] <= 3 else 0
-            print(describe(seed, answer, seconds), flush=True)
+            print(describe(seed, answer, seconds, make), flush=True)
 
-    report = survey(seeds, arguments.jobs, arguments.time, note)
+    looking = functools.partial(look, generate=make)
+    report = survey(seeds, arguments.jobs, arguments.time, note, looking)
     took = time.monotonic() - begin
     print(dict(report.counts), f"in {took:.0f} s")
     for kind, count in kinds.most_common():

@@ -7,6 +7,7 @@ from typing import Tuple
 
 import poptorch
 import torch
+from network import HALVES
 from referee import COMPILED, Illegal, Judge, ours, same_bits
 
 PASSES = (
@@ -40,7 +41,7 @@ class Failure:
 
 
 def variants(seed):
-    """One or two environments that a network is tried in as well."""
+    """One or two environments that a network is tried in as well, or parts in half precision."""
     r = random.Random(seed * 7919 + 1)
     everything = ",".join(KERNELS)
     choices = [
@@ -55,6 +56,7 @@ def variants(seed):
         {"TESSERA_CPU_LEVEL": "portable"},
         {"TESSERA_AUTOTUNE": "1"},
         {"TESSERA_CHECK": "1"},
+        {"halves": r.choice(list(HALVES))},
     ]
     if hasattr(torch, "compile"):
         choices.append({COMPILED: "1"})
@@ -79,6 +81,19 @@ def attempted(network, variables):
         return Failure(error_kind(error), f"{type(error).__name__}: {error}", variant)
 
 
+def in_half(network, variables):
+    """As examine() says, of the network with those parts of it in half precision."""
+    if network.settings.halves:
+        return None
+    try:
+        failure = examine(network.with_halves(variables["halves"]), [])
+    except Illegal:
+        return None
+    if failure is None:
+        return None
+    return Failure(f"{failure.kind} in half", failure.message, tuple(variables.items()))
+
+
 def examine(network, chosen=None):
     """The first Failure of a network, or None. Illegal where PyTorch does not run it.
 
@@ -87,11 +102,20 @@ def examine(network, chosen=None):
     judge = Judge(network)
     base = attempted(network, {})
     if isinstance(base, Failure):
+        if not judge.legal:
+            raise Illegal(base.message)
         return base
     wrong = judge.judge(base)
     if wrong:
         return Failure("wrong", "\n".join(wrong))
     for variables in variants(network.seed) if chosen is None else chosen:
+        if "halves" in variables:
+            failure = in_half(network, variables)
+            if failure:
+                return failure
+            continue
+        if COMPILED in variables and network.settings.halves:
+            continue  # PyTorch itself looks at these, and refuses what it has no kernel for
         run = attempted(network, variables)
         if isinstance(run, Failure):
             return run

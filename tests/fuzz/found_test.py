@@ -27,6 +27,9 @@ FOUND = {
         ["v = F.log_softmax(x.permute(0, 2, 3, 1) + 1, 3)", "v.view(-1).sigmoid_()"],
         "v",
     ),
+    "sums of outputs that are halves": network(
+        {"x": (3, 2)}, [], ["v = x + 1"], "v", halves="all", iterations=3, output_mode="Sum"
+    ),
 }
 
 

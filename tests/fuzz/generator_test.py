@@ -1,5 +1,6 @@
 """The generator, the referee and the shrinker themselves."""
 
+import dataclasses
 import os
 import pathlib
 import signal
@@ -16,7 +17,7 @@ from campaign import survey, write_digests
 from check import examine
 from children import Died, in_child
 from generator import generate
-from network import Input, Network, Settings, Step, flat, program, returned_names
+from network import HALVES, Input, Network, Settings, Step, flat, program, returned_names
 from referee import Illegal, Judge, Run, exact, ours
 from shrink import shrink
 
@@ -90,6 +91,34 @@ def test_the_referee_finds_a_wrong_number(part, by):
     values[name] = values[name].clone()
     values[name].view(-1)[1] += by
     assert [name in sentence for sentence in judge.judge(Run(values))] == [True]
+
+
+@pytest.mark.parametrize("halves", HALVES)
+def test_parts_in_half_are_right(halves):
+    network = LINE.with_halves(halves)
+    assert examine(network, []) is None
+    model, (batch,) = referee.made(network)
+    types = [t.dtype for t in (batch[0], model.l1.weight, model.l2.weight)]
+    assert [t == torch.half for t in types] == {
+        "all": [True, True, True],
+        "inputs": [True, False, False],
+        "weights": [False, True, True],
+        "some": [True, True, False],
+    }[halves]
+    assert "half()" in program(network) and program(LINE, {"halves": halves}) == program(network)
+
+
+@pytest.mark.parametrize("part", ["output", "parameter"])
+def test_the_referee_finds_a_wrong_half(part):
+    network = dataclasses.replace(LINE, settings=Settings(halves="all"))
+    judge, run = Judge(network), ours(network)
+    assert judge.judge(run) == []
+    name = next(n for n in run.values if n.startswith(part))
+    values = {**run.values, name: run.values[name].clone()}
+    values[name].view(-1)[1] += 0.03
+    assert [name in sentence for sentence in judge.judge(Run(values))] == [True]
+    wide = {**run.values, name: run.values[name].float()}
+    assert [f"{name} is torch.float32" in s for s in judge.judge(Run(wide))] == [True]
 
 
 def test_the_referee_finds_wrong_forms():

@@ -25,6 +25,15 @@ MOVE_WEIGHTS = """\
 """
 
 
+# What of a network is in half precision; the rest is in float32.
+HALVES = {
+    "all": "weights and inputs",
+    "inputs": "inputs, over weights in float32",
+    "weights": "weights, under inputs in float32",
+    "some": "every second layer and every second input",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Input:
     """A tensor that the caller gives: `kind` is float, or how many integers there are."""
@@ -88,6 +97,7 @@ class Settings:
     optimizer: str = "torch.optim.SGD"
     numbers: Tuple[Tuple[str, object], ...] = (("lr", 1.0),)
     precise: bool = False
+    halves: str = ""  # what is in half precision: one of HALVES
 
     def factor(self):
         return self.accumulation * self.iterations
@@ -117,7 +127,24 @@ class Network:
     def batch(self, factor=None):
         """The lines that make one call's inputs."""
         factor = self.settings.factor() if factor is None else factor
-        return [f"{i.name} = {i.text(factor)}" for i in self.inputs]
+        step = {"all": 1, "inputs": 1, "some": 2}.get(self.settings.halves)
+        halves = [i.name for i in self.inputs if i.kind == "float"][::step] if step else []
+        return [
+            f"{i.name} = {i.text(factor)}" + (".half()" if i.name in halves else "")
+            for i in self.inputs
+        ]
+
+    def conversion(self):
+        """The lines that bring weights of `model` to half precision."""
+        if self.settings.halves in ("all", "weights"):
+            return ["model.half()"]
+        if self.settings.halves == "some":
+            return ["for layer in list(model.children())[::2]:", "    layer.half()"]
+        return []
+
+    def with_halves(self, halves):
+        settings = dataclasses.replace(self.settings, halves=halves)
+        return dataclasses.replace(self, settings=settings)
 
     def size(self):
         """What the shrinker makes small."""
@@ -171,14 +198,17 @@ def flat(result):
 def program(network, variant=None):
     """A program that stands alone: the first call's results and the weights after it, by us and by
     PyTorch in float64."""
+    environment = dict(variant or {})
+    if "halves" in environment:
+        network = network.with_halves(environment.pop("halves"))
     s = network.settings
     lines = ["import copy", "import os", "", HEADER]
-    environment = dict(variant or {})
     if s.precise:
         environment["TESSERA_PRECISION"] = "precise"
     lines += [f'os.environ["{name}"] = "{value}"' for name, value in environment.items()]
     lines += ["", "", network.source(), "", f"torch.manual_seed({network.seed})"]
-    lines += [f"model = Network().train({s.train_mode})", "exact = copy.deepcopy(model).double()"]
+    lines += [f"model = Network().train({s.train_mode})", *network.conversion()]
+    lines.append("exact = copy.deepcopy(model).double()")
     lines += network.batch()
     lines.append("options = poptorch.Options().showCompilationProgressBar(False)")
     if s.iterations > 1:

@@ -1,7 +1,7 @@
 """Runs a network by us and by PyTorch in float64, and judges whether we are as near as we can be.
 
 How near that is, float64 says itself: it is run again with each operator's result moved by as much
-as float32 rounds. A network whose results jump when they are moved (a maximum between equals, a
+as float32 rounds, or half precision where the network has some. A network whose results jump when they are moved (a maximum between equals, a
 division by nearly nothing) may thereby be as far off with us; one that is well behaved may not.
 """
 
@@ -19,10 +19,28 @@ import torch.nn.functional as F
 from network import flat, returned_names
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROUNDING = 1.2e-7  # of a float32, relative
-FACTOR = 10  # kernels add up in other orders, and fast ones round more
-FLOOR = 3e-6  # of the largest element, that is always allowed
-NOTHING = 1e-10  # what may come for zero, where values are about one
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """How results of a type are rounded, and what is made of that."""
+
+    dtype: torch.dtype
+    rounding: float  # relative
+    factor: float  # times what rounding explains is allowed
+    floor: float  # of the largest element, that is always allowed
+    nothing: float  # what may come for zero, where values are about one
+    stored: float  # how a weight is rounded when it is stored, relative
+    wide: tuple  # roundings that look for jumps
+
+
+# Kernels add up in other orders, and fast ones round more.
+SINGLE = Precision(torch.float32, 1.2e-7, 10, 3e-6, 1e-10, 2e-7, (5e-7, 2e-6, 8e-6))
+# They do so in float32, of which a half shows little.
+HALF = Precision(torch.float16, 5e-4, 3, 1e-3, 1e-6, 5e-4, (1e-3, 2e-3, 5e-3))
+
+
+def precision_of(network):
+    return HALF if network.settings.halves else SINGLE
 
 
 COMPILED = "TESSERA_FUZZ_COMPILED"  # set: by torch.compile(), not as a whole step
@@ -75,9 +93,9 @@ class Careful(TorchDispatchMode):
 class Moved(Careful):
     """Moves what every operator computes, forward and backward, by a little."""
 
-    def __init__(self, amount, seed):
+    def __init__(self, amount, seed, dtype=torch.float32):
         super().__init__()
-        self.amount = amount
+        self.amount, self.dtype = amount, dtype
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -85,13 +103,14 @@ class Moved(Careful):
         result = super().__torch_dispatch__(function, types, args, kwargs)
         if CANCELLING.match(schema.name):
             self.shift(result, super().__torch_dispatch__, function, types, args, kwargs)
-        if EXACT.match(schema.name) or any(
-            r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
-        ):
+        if any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
             return result
         for t in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(t, torch.Tensor) and t.dtype == torch.float64:
-                self.move(t, together=SUMMING.match(schema.name))
+                if not EXACT.match(schema.name):
+                    self.move(t, together=SUMMING.match(schema.name))
+                elif self.dtype == torch.float16:  # numbers of the network's own are no halves
+                    self.store(t)
         return result
 
     def shift(self, results, call, function, types, args, kwargs):
@@ -120,7 +139,12 @@ class Moved(Careful):
                 t.add_(noise * t.abs().max())
             else:
                 t.mul_(noise.add_(1))
-            t.copy_(t.float())  # what is too large or too small for a float32 is so here
+            self.store(t)
+
+    def store(self, t):
+        """What is too large or too small for the type is so here."""
+        with torch.no_grad():
+            t.copy_(t.to(self.dtype))
 
 
 @dataclasses.dataclass
@@ -164,7 +188,8 @@ def made(network):
     scope = {"poptorch": poptorch, "torch": torch, "nn": nn, "F": F, "__name__": "fuzz"}
     torch.manual_seed(network.seed)
     exec(network.source(), scope)
-    model = scope["Network"]().train(network.settings.train_mode)
+    model = scope["model"] = scope["Network"]().train(network.settings.train_mode)
+    exec("\n".join(network.conversion()), scope)
     batches = []
     for _ in range(network.settings.calls):
         for line in network.batch():
@@ -345,19 +370,41 @@ def ours(network, variables=None):
     return run
 
 
-def type_in_float32(t):
+NARROWED = {torch.float64: torch.float32, torch.int64: torch.int32}
+ONE_UP = {torch.float16: torch.float32, torch.float32: torch.float64}
+
+
+def type_in_program(dtype):
     """Programs have no float64 and no int64."""
-    return {torch.float64: torch.float32, torch.int64: torch.int32}.get(t.dtype, t.dtype)
+    return NARROWED.get(dtype, dtype)
 
 
-def differing(name, ours_value, expected, allowed):
+def types_of_results(network):
+    """The types of outputs by PyTorch's own rules, which are those of one size up, where it has
+    kernels. None where PyTorch refuses the network there."""
+    model, (batch, *_) = made(network)
+    for t in [*model.parameters(), *model.buffers()]:
+        t.data = t.data.to(ONE_UP.get(t.dtype, t.dtype))
+    batch = [t.to(ONE_UP.get(t.dtype, t.dtype)) for t in batch]
+    batch = [t.chunk(network.settings.factor())[0] if t.dim() else t for t in batch]
+    with default_dtype(torch.float64), warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            results = flat(model(*batch))
+        except Exception:
+            return None
+    back = {up: dtype for dtype, up in ONE_UP.items()}
+    return [back.get(t.dtype, type_in_program(t.dtype)) for t in results]
+
+
+def differing(name, ours_value, expected, allowed, types):
     """A sentence about how ours is wrong, or None."""
     if ours_value is None:
         return f"{name} is missing"
     if ours_value.shape != expected.shape:
         return f"{name} has shape {tuple(ours_value.shape)}, not {tuple(expected.shape)}"
-    if type_in_float32(ours_value) != type_in_float32(expected) or ours_value.dtype == torch.double:
-        return f"{name} is {ours_value.dtype}, not {type_in_float32(expected)}"
+    if type_in_program(ours_value.dtype) not in types or ours_value.dtype == torch.double:
+        return f"{name} is {ours_value.dtype}, not {' or '.join(map(str, types))}"
     if expected.numel() == 0 or allowed is None:
         return None
     a, b = ours_value.double(), expected.double()
@@ -385,22 +432,46 @@ class Judge:
     """What is right for one network, and how much may differ from it."""
 
     def __init__(self, network):
-        self.network = network
+        self.network, self.precision = network, precision_of(network)
+        self.legal = True  # by PyTorch's rules for the types of operands
         self.expected = exact(network)
+        self.types = self.types_of_values()
         self.distances = {name: 0.0 for name in self.expected.values}
         self.wide = {name: 0.0 for name in self.expected.values}
-        self.move(2, ROUNDING, self.distances)
+        self.move(2, self.precision.rounding, self.distances)
+
+    def types_of_values(self):
+        """The types that each may have."""
+        if not self.network.settings.halves:
+            return {n: (type_in_program(t.dtype),) for n, t in self.expected.values.items()}
+        model, (batch, *_) = made(self.network)
+        results = types_of_results(self.network)
+        self.legal = results is not None
+        types = {f"parameter {n}": (p.dtype,) for n, p in model.named_parameters()}
+        types |= {f"buffer {n}": (type_in_program(b.dtype),) for n, b in model.named_buffers()}
+        given = {i.name: (type_in_program(t.dtype),) for i, t in zip(self.network.inputs, batch)}
+        for name, t in self.expected.values.items():
+            kind, which, *_ = name.split()
+            if kind == "input":
+                types[name] = given[which]
+            elif kind == "output" and results is not None:
+                types[name] = (results[int(which)],)
+            elif kind == "output":
+                either = t.is_floating_point()
+                types[name] = tuple(ONE_UP)[:2] if either else (type_in_program(t.dtype),)
+        return types
 
     def move(self, times, amount, distances, seed=0):
         for k in range(times):
-            moved = exact(self.network, Moved(amount, 1000 * seed + k)).values
+            moving = Moved(amount, 1000 * seed + k, self.precision.dtype)
+            moved = exact(self.network, moving).values
             for name, value in self.expected.values.items():
                 distances[name] = max(distances[name], distance(moved[name], value))
 
     def widen(self):
         """Looks harder for jumps, before a verdict."""
-        self.move(8, ROUNDING, self.distances, seed=1)
-        for k, amount in enumerate([5e-7, 2e-6, 8e-6]):
+        self.move(8, self.precision.rounding, self.distances, seed=1)
+        for k, amount in enumerate(self.precision.wide):
             self.move(8, amount, self.wide, seed=2 + k)
 
     def allowed(self, name):
@@ -414,7 +485,8 @@ class Judge:
         if not bool(torch.isfinite(t.double()).all()):
             return None
         size = t.double().abs().max().item() if t.numel() else 0.0
-        moved = max(FACTOR * self.distances[name], 2 * self.wide[name])
+        p = self.precision
+        moved = max(p.factor * self.distances[name], 2 * self.wide[name])
         if not math.isfinite(moved) or size > 1e30:
             return None
         if not t.is_floating_point():
@@ -422,14 +494,14 @@ class Judge:
         rounds = self.network.settings.calls * self.network.settings.iterations
         before = self.expected.weights_before.get(name[len("parameter ") :])
         if before is None:
-            return moved + FLOOR * size + NOTHING
+            return moved + p.floor * size + p.nothing
         change = (t - before).abs().max().item()
         start = before.abs().max().item()
-        return moved + rounds * (2e-7 * max(size, start) + 2 * FLOOR * change) + NOTHING
+        return moved + rounds * (p.stored * max(size, start) + 2 * p.floor * change) + p.nothing
 
     def verdicts(self, run):
         found = [
-            differing(name, run.values.get(name), value, self.allowed(name))
+            differing(name, run.values.get(name), value, self.allowed(name), self.types[name])
             for name, value in self.expected.values.items()
         ]
         found = [sentence for sentence in found if sentence]
