@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import platform
 import re
 import statistics
 import subprocess
@@ -50,6 +51,24 @@ class Setting:
         if self.precise:
             environment["TESSERA_PRECISION"] = "precise"
         return environment
+
+
+def cpu_name():
+    """The processor, and how many of its CPUs there are for us."""
+    name = platform.machine()
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            name = line.split(":", 1)[1].strip()
+    return f"{name}, {len(os.sched_getaffinity(0))} CPUs"
+
+
+def commit():
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return "unknown"
+    return result.stdout.strip() or "unknown"
 
 
 @functools.lru_cache(maxsize=None)

@@ -61,14 +61,14 @@ def markdown(content):
     return "\n".join(lines)
 
 
-def has_block(text):
-    return len(re.findall(f"{BEGIN}.*?{END}", text, re.DOTALL)) == 1
+def has_block(text, begin=BEGIN, end=END):
+    return len(re.findall(f"{begin}.*?{end}", text, re.DOTALL)) == 1
 
 
-def put_into(file, content):
+def put_into(file, words, begin=BEGIN, end=END):
     """Replaces the block of the last run."""
-    start, rest = file.read_text().split(BEGIN)
-    file.write_text(f"{start}{BEGIN}\n{markdown(content)}\n{END}{rest.split(END)[1]}")
+    start, rest = file.read_text().split(begin)
+    file.write_text(f"{start}{begin}\n{words}\n{end}{rest.split(end)[1]}")
 
 
 def write_json(file, content):
