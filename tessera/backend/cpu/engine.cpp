@@ -188,7 +188,7 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
   const Call& call = *bound.call;
   try {
     std::optional<ValueCheck> check;
-    if (checks_values_) check.emplace(call, bound.inputs);
+    if (checks_values_) check.emplace(*plan_.graph, call, bound.inputs);
     const KernelCall kernel_call{.inputs = bound.inputs,
                                  .outputs = bound.outputs,
                                  .attrs = call.attrs,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/forms.h"
 
 namespace tessera::cpu {
 namespace {
@@ -15,6 +16,15 @@ bool writes_infinity(const Attrs& attrs) {
     if (value && std::isinf(*value)) return true;
   }
   return false;
+}
+
+// The operator as the user wrote it: a program rounds its result to halves in a call of its own.
+std::string operator_of(const Graph& graph, const Call& call) {
+  if (!call.node.valid() || !is_conversion(call.op)) return call.op;
+  const Node& conversion = graph.node(call.node);
+  const Node* before = graph.producer(conversion.operands[0]);
+  const bool rounds = graph.type(conversion.results[0]).dtype == DType::f16;
+  return before && rounds ? before->op + ", rounded to float16," : call.op;
 }
 
 template <typename T, typename Look>
@@ -35,8 +45,8 @@ void for_each_element(const TensorView& view, const Look& look) {
 
 }  // namespace
 
-ValueCheck::ValueCheck(const Call& call, std::span<const TensorView> inputs)
-    : call_(call), before_(find(inputs)) {}
+ValueCheck::ValueCheck(const Graph& graph, const Call& call, std::span<const TensorView> inputs)
+    : graph_(graph), call_(call), before_(find(inputs)) {}
 
 ValueCheck::Found ValueCheck::find(std::span<const TensorView> views) {
   Found found;
@@ -59,11 +69,11 @@ void ValueCheck::look_at(std::span<const TensorView> outputs) const {
   check(before_.nan || !after.nan,
         "floating point exception: {} made a NaN of values that are none, by an invalid operation "
         "such as 0/0, inf - inf, 0 * inf or the root of a negative number",
-        call_.op);
+        operator_of(graph_, call_));
   check(before_.infinity || before_.nan || !after.infinity || writes_infinity(call_.attrs),
         "floating point exception: {} made an infinite value of finite ones, by an overflow or a "
         "division by zero",
-        call_.op);
+        operator_of(graph_, call_));
 }
 
 }  // namespace tessera::cpu

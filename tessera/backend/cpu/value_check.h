@@ -13,7 +13,7 @@ namespace tessera::cpu {
 class ValueCheck {
  public:
   // Before the call: results may take the operands' place.
-  ValueCheck(const Call& call, std::span<const TensorView> inputs);
+  ValueCheck(const Graph& graph, const Call& call, std::span<const TensorView> inputs);
 
   // After it. Error where there is a NaN and was none, or an infinity that no operand had and that
   // the program did not write there.
@@ -25,6 +25,7 @@ class ValueCheck {
   };
   static Found find(std::span<const TensorView> views);
 
+  const Graph& graph_;
   const Call& call_;
   Found before_;
 };
