@@ -399,7 +399,7 @@ def test_inputs_that_require_gradients_are_detached_with_a_warning(capfd):
 
 
 @pytest.mark.spec("1.5 conversions")
-def test_64_bit_values_become_32_bit_with_one_warning_for_floats():
+def test_types_that_programs_do_not_have_become_others_with_one_warning_for_floats():
     code = (
         "import torch, poptorch\n"
         "class Net(torch.nn.Module):\n"
@@ -417,8 +417,11 @@ def test_64_bit_values_become_32_bit_with_one_warning_for_floats():
     assert types == "['torch.int32', 'torch.float32', 'torch.float32'"
     assert values == "[1, 2, 3], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]"
     lines = done.stderr.splitlines()
-    assert len(lines) == 1  # integers that fit lose nothing
+    assert len(lines) == 2  # integers that fit lose nothing
+    assert "input 'd' is float64" in lines[0]
     assert "float64 values are converted to float32" in lines[0]
+    assert "input 'b' is bfloat16" in lines[1]
+    assert "bfloat16 values are converted to float32, and results are float32" in lines[1]
 
 
 # What forward does to its inputs
@@ -505,5 +508,5 @@ def test_a_class_that_does_not_exist_is_an_error_not_a_crash():
 def test_what_does_not_fit_the_model_is_reported_with_the_line():
     with pytest.raises(poptorch.Error, match="models.py"):
         poptorch.inferenceModel(MLP())(torch.randn(8, 21))
-    with pytest.raises(poptorch.Error, match="half precision"):
-        poptorch.inferenceModel(MLP())(torch.randn(8, 20).half())
+    with pytest.raises(poptorch.Error, match="models.py.*expected .* Float but found Int|dtype"):
+        poptorch.inferenceModel(MLP())(torch.ones(8, 20, dtype=torch.int32))

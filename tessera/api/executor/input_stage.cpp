@@ -37,18 +37,23 @@ const std::byte* data_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-void warn_of_narrowing(const std::string& name, at::ScalarType type) {
+void warn_of_other_type(const std::string& what, at::ScalarType type) {
   static std::atomic<bool> told_of_float64;
+  static std::atomic<bool> told_of_bfloat16;
   if (type == at::kLong) {
     log(LogLevel::debug,
-        "input '{}' is int64, which a program does not have: int64 values are converted to int32",
-        name);
+        "{} is int64, which a program does not have: int64 values are converted to int32", what);
   }
   if (type == at::kDouble && !told_of_float64.exchange(true)) {
     log(LogLevel::warn,
-        "input '{}' is float64, which a program does not have: float64 values are converted to "
-        "float32",
-        name);
+        "{} is float64, which a program does not have: float64 values are converted to float32",
+        what);
+  }
+  if (type == at::kBFloat16 && !told_of_bfloat16.exchange(true)) {
+    log(LogLevel::warn,
+        "{} is bfloat16, which a program does not have: bfloat16 values are converted to float32, "
+        "and results are float32",
+        what);
   }
 }
 

@@ -9,9 +9,10 @@
 
 namespace tessera {
 
-// Says, once in a process, that float64 values lose precision. Integers lose none: one that does
-// not fit is an Error.
-void warn_of_narrowing(const std::string& name, at::ScalarType type);
+// Says, once in a process for each type, that float64 values lose precision and that bfloat16 ones
+// are computed with in float32. Integers lose none: one that does not fit is an Error. `what` is an
+// input or a weight: input 'x'.
+void warn_of_other_type(const std::string& what, at::ScalarType type);
 
 // What the user of a program was told about its inputs already.
 struct InputWarnings {

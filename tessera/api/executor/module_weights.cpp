@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "tessera/api/executor/input_stage.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/torch/convert.h"
@@ -53,6 +54,9 @@ ModuleWeights::ModuleWeights(const std::vector<BoundState>& states,
     const at::Tensor& tensor = *found.at(state.name);
     ModuleWeight weight{state.name, state.kind, tensor, state.host, host_weight(state.host)};
     weight.requires_grad = tensor.requires_grad();
+    if (tensor.scalar_type() == at::kBFloat16) {
+      warn_of_other_type(fmt::format("{} '{}'", spoken(state.kind), state.name), at::kBFloat16);
+    }
     for (const NamedTensor& other : tensors) {
       if (other.name != state.name && other.tensor.has_storage() &&
           same_window(other.tensor, tensor)) {

@@ -79,7 +79,7 @@ void Program::prepare_inputs(bool synthetic) {
   for (const StepInput& input : signature().inputs) {
     const at::ScalarType type = scalar_type_of(input.host);
     inputs_.push_back({input.name, type, stacked(input.type.shape, micro_batches), {}});
-    warn_of_narrowing(input.name, type);
+    warn_of_other_type(fmt::format("input '{}'", input.name), type);
   }
   request_.inputs.resize(inputs_.size());
   if (!synthetic) {
