@@ -59,7 +59,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.spec("10.2 weights cast to activation")
+@pytest.mark.spec("10.2 layers with weights")
 @pytest.mark.parametrize("activation", [torch.half, torch.float])
 @pytest.mark.parametrize("weights", [torch.half, torch.float])
 @pytest.mark.parametrize("name", LAYERS)
@@ -131,7 +131,7 @@ POINTWISE = {
 }
 
 
-@pytest.mark.spec("10.2 mixed operands")
+@pytest.mark.spec("10.2 promotion")
 @pytest.mark.parametrize("types", [(a, b) for a in "hf" for b in "hf"], ids="".join)
 @pytest.mark.parametrize("name", POINTWISE)
 def test_operands_are_promoted(name, types):
