@@ -172,7 +172,8 @@ class _PrecisionOptions(_Part):
     def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
         """What products and convolutions add up in: torch.float or torch.half.
 
-        Default: torch.float. Replaces all options of convolutions that were set before.
+        Default: torch.float. Recorded: here they add up in float32 whatever is set. Replaces all
+        options of convolutions that were set before.
         """
         self._core.setPartialsType(dtype)
         return self
