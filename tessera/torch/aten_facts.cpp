@@ -85,7 +85,7 @@ constexpr AtenFacts table[] = {
     {.name = "poisson_nll_loss", .loss = true},
     {.name = "hinge_embedding_loss", .loss = true},
     {.name = "smooth_l1_loss", .loss = true},
-    {.name = "huber_loss", .loss = true},
+    {.name = "huber_loss", .weights = "target", .promotes_inside = true, .loss = true},
     {.name = "soft_margin_loss", .loss = true},
     {.name = "cosine_embedding_loss", .loss = true},
     {.name = "margin_ranking_loss", .loss = true},
@@ -139,6 +139,11 @@ constexpr AtenFacts table[] = {
     {.name = "layer_norm", .weights = "weight, bias"},
     {.name = "group_norm", .weights = "weight, bias"},
     {.name = "linear", .weights = "weight, bias", .promotes_inside = true},
+
+    // The same of what is put into another tensor.
+    {.name = "slice_scatter", .weights = "src"},
+    {.name = "select_scatter", .weights = "src"},
+    {.name = "diagonal_scatter", .weights = "src"},
 
     // For which PyTorch chooses among kernels of its own, each with a derivative of its own.
     {.name = "scaled_dot_product_attention", .versions = {.first = 200}, .caught_whole = true},

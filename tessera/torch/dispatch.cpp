@@ -40,33 +40,6 @@ void mark_loss(const at::Tensor& loss) {
   });
 }
 
-// A loss computes as always and marks its result.
-void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  {
-    const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
-    op.callBoxed(stack);
-  }
-  mark_loss(stack->back().toTensor());
-}
-
-// In C++ the "batchmean" of PyTorch's kl_div is a sum, divided by the batch outside of the
-// operator: the quotient is the loss.
-void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const at::Tensor input = torch::jit::peek(*stack, 0, 4).toTensor();
-  const bool sum = torch::jit::peek(*stack, 2, 4).toInt() == at::Reduction::Sum;
-  call_loss(op, stack);
-  Recorder* recorder = current.load();
-  if (recorder && sum && input.dim() > 0) recorder->expect_batch_mean(input.size(0));
-}
-
-at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
-  const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
-  at::Tensor quotient = at::div(self, other);
-  Recorder* recorder = current.load();
-  if (recorder && recorder->makes_batch_mean(self, other)) mark_loss(quotient);
-  return quotient;
-}
-
 // A layer whose weights may have another floating-point type than its input.
 void call_layer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
@@ -93,6 +66,30 @@ void call_layer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   op.callBoxed(stack);
   if (mixed) stack->back() = stack->back().toTensor().to(own);
+}
+
+// A loss computes as always and marks its result.
+void call_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  call_layer(op, stack);
+  mark_loss(stack->back().toTensor());
+}
+
+// In C++ the "batchmean" of PyTorch's kl_div is a sum, divided by the batch outside of the
+// operator: the quotient is the loss.
+void call_kl_div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const at::Tensor input = torch::jit::peek(*stack, 0, 4).toTensor();
+  const bool sum = torch::jit::peek(*stack, 2, 4).toInt() == at::Reduction::Sum;
+  call_loss(op, stack);
+  Recorder* recorder = current.load();
+  if (recorder && sum && input.dim() > 0) recorder->expect_batch_mean(input.size(0));
+}
+
+at::Tensor divide(const at::Tensor& self, const at::Scalar& other) {
+  const c10::impl::ExcludeDispatchKeyGuard once(compat::above_autograd);
+  at::Tensor quotient = at::div(self, other);
+  Recorder* recorder = current.load();
+  if (recorder && recorder->makes_batch_mean(self, other)) mark_loss(quotient);
+  return quotient;
 }
 
 // Calls a static form instead of the operator. What it calls in turn is not looked at again.

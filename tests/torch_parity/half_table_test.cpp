@@ -32,10 +32,9 @@ const Names no_derivative_in_half = {"logcumsumexp", "i1", "i1e"};
 const Names own_types = {"batch_norm", "layer_norm", "group_norm", "_softmax_backward_data",
                          "_log_softmax_backward_data"};
 
-// Where PyTorch gives the type of the first operand, and most kernels of its refuse mixed ones:
+// Where PyTorch gives the type of the first operand, because its kernel forgets to refuse others:
 // here they are promoted.
-const Names promoted_anyway = {"baddbmm",       "addmv",          "trilinear",       "huber_loss",
-                               "slice_scatter", "select_scatter", "diagonal_scatter"};
+const Names promoted_anyway = {"baddbmm", "addmv", "trilinear"};
 
 // The distance of halves around each number.
 at::Tensor spacing(const at::Tensor& numbers) {
