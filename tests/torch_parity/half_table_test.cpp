@@ -42,49 +42,55 @@ at::Tensor spacing(const at::Tensor& numbers) {
   return at::exp2(exponent - 10);
 }
 
-double largest_finite(const at::Tensor& numbers) {
+// The largest of those that halves can hold.
+double largest(const at::Tensor& numbers) {
   if (numbers.numel() == 0) return 0;
-  return at::where(numbers.abs() < 1e30, numbers, at::zeros_like(numbers))
-      .abs()
-      .max()
-      .item<double>();
+  const at::Tensor held = numbers.abs() < half_overflows_at;
+  return at::where(held, numbers, at::zeros_like(numbers)).abs().max().item<double>();
 }
 
 // What float32 may be off, as table_test has it.
 at::Tensor off_in_single(const at::Tensor& exact) {
-  return exact.abs() * 2e-5 + 2e-6 * std::max(largest_finite(exact), 0.05);
+  return exact.abs() * 2e-5 + 2e-6 * std::max(largest(exact), 0.05);
 }
 
-// Whether each of `ours` is `exact`, or off by as much as is allowed, or both are not numbers. From
-// `overflow` on a half may be infinite.
-bool within(const at::Tensor& ours, const at::Tensor& exact, const at::Tensor& allowed,
-            double overflow = half_overflows_at) {
+// Elements of `ours` that are not `exact` and off by more than is allowed; where both are not
+// numbers, they agree. From `overflow` on a half may be infinite.
+std::string wrong(const at::Tensor& ours, const at::Tensor& exact, const at::Tensor& allowed,
+                  double overflow = half_overflows_at) {
   const at::Tensor a = ours.to(at::kDouble), b = exact.detach().to(at::kDouble);
-  if (a.sizes() != b.sizes()) return false;
+  if (a.sizes() != b.sizes()) return fmt::format("{} elements, not {}", a.numel(), b.numel());
   at::Tensor fine = a.eq(b).logical_or((a - b).abs().le(allowed));
   fine = fine.logical_or(a.isnan().logical_and(b.isnan()));
   if (ours.scalar_type() == at::kHalf) {
     const at::Tensor beyond = (b.abs() >= overflow * (1 - 1e-3)).logical_and(a.sign().eq(b.sign()));
     fine = fine.logical_or(beyond.logical_and(a.abs() >= 65472));
   }
-  return fine.all().item<bool>();
+  const at::Tensor places = fine.logical_not().flatten().nonzero().flatten();
+  std::string text;
+  for (int64_t k = 0; k < std::min<int64_t>(5, places.numel()); ++k) {
+    const auto i = places[k].item<int64_t>();
+    text += fmt::format("  element {} of {}: {}, not {}\n", i, a.numel(),
+                        a.flatten()[i].item<double>(), b.flatten()[i].item<double>());
+  }
+  return text;
 }
 
-bool is_rounded_once(const at::Tensor& ours, const at::Tensor& exact) {
+std::string not_rounded_once(const at::Tensor& ours, const at::Tensor& exact) {
   const at::Tensor b = exact.detach().to(at::kDouble);
-  if (!exact.is_floating_point()) return within(ours, exact, at::zeros({}, at::kDouble));
+  if (!exact.is_floating_point()) return wrong(ours, exact, at::zeros({}, at::kDouble));
   at::Tensor allowed = off_in_single(b);
   if (ours.scalar_type() == at::kHalf) allowed = allowed + spacing(b) / 2;
-  return within(ours, exact, allowed);
+  return wrong(ours, exact, allowed);
 }
 
 // Derivatives are formulas of several operators, over results that were rounded: each rounds by as
 // much as its values are large, and may overflow before it is multiplied by what mixture() makes.
-bool is_rounded_a_few_times(const at::Tensor& ours, const at::Tensor& exact, double times) {
+std::string not_rounded_a_few_times(const at::Tensor& ours, const at::Tensor& exact, double times) {
   const at::Tensor b = exact.detach().to(at::kDouble);
-  const double size = std::max(largest_finite(b), 0.05);
+  const double size = std::max(largest(b), 0.05);
   const at::Tensor allowed = off_in_single(b) + spacing(b) + size * std::ldexp(4, -11);
-  return within(ours, exact, allowed * times, half_overflows_at / 8);
+  return wrong(ours, exact, allowed * times, half_overflows_at / 8);
 }
 
 at::ScalarType wider(at::ScalarType type) {
@@ -166,8 +172,7 @@ struct HalfTrial {
         EXPECT_EQ(fakes[i].scalar_type(), types[i].value_or(fakes[i].scalar_type()))
             << "type of result " << i;
       }
-      EXPECT_TRUE(is_rounded_once(mine, exact[i])) << "result " << i << "\n"
-                                                   << shown(mine, exact[i]);
+      EXPECT_EQ(not_rounded_once(mine, exact[i]), "") << "result " << i;
     }
   }
 
@@ -208,23 +213,9 @@ struct HalfTrial {
       }
       const at::Tensor& mine = ours[static_cast<size_t>(at - names.begin())];
       EXPECT_EQ(mine.scalar_type(), own[i].scalar_type()) << "type of gradient " << i;
-      EXPECT_TRUE(is_rounded_a_few_times(mine, wide[i].grad(), times))
-          << "gradient of operand " << i << "\n"
-          << shown(mine, wide[i].grad());
+      EXPECT_EQ(not_rounded_a_few_times(mine, wide[i].grad(), times), "")
+          << "gradient of operand " << i;
     }
-  }
-
-  static std::string shown(const at::Tensor& ours, const at::Tensor& exact) {
-    const auto a = ours.to(at::kDouble).flatten(), b = exact.detach().to(at::kDouble).flatten();
-    if (a.sizes() != b.sizes()) return fmt::format("{} elements, not {}", a.numel(), b.numel());
-    std::string text;
-    const at::Tensor order = at::argsort((a - b).abs().nan_to_num(9e9), -1, true);
-    for (int64_t k = 0; k < std::min<int64_t>(5, a.numel()); ++k) {
-      const auto i = order[k].item<int64_t>();
-      text +=
-          fmt::format("  element {}: {}, not {}\n", i, a[i].item<double>(), b[i].item<double>());
-    }
-    return text;
   }
 };
 
@@ -281,6 +272,7 @@ TEST_P(HalfTable, MeetsOddHalves) {
   const OpDef& row = *GetParam();
   if (row.traits.reads_random_state || odd_values_undefined.contains(row.name)) return;
   if (row.kind != Kind::elementwise) return;
+  if (row.name == "softshrink" && compat::torch_version < 200) return;  // it made zeros of NaN
   for (const Sample& sample : row.samples) {
     compare_sample(row, sample, {.types = {at::kHalf}, .odd = true, .half_scalars = true}, true);
   }

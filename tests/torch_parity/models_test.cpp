@@ -163,7 +163,7 @@ double trained_loss(const Module& reference, at::ScalarType type) {
   Module module = copy_of(reference);
   module->to(type);
   // Small gradients are halves that way.
-  const optim::SGDOptions numbers{.lr = 0.01, .momentum = 0.9, .loss_scaling = 128.0};
+  const optim::SGDOptions numbers{.lr = 0.01, .loss_scaling = 128.0};
   auto training = trainingModel(module, {}, optim::SGD(module->parameters(), numbers));
   const auto [images, labels] = batch(0);
   at::Tensor loss;
