@@ -3,7 +3,7 @@
 `torch.optim.SGD`, `Adam`, `AdamW` and `RMSprop` can be used as they are. The classes here have the
 same arguments, in PyTorch's order, and after them those of PopTorch. None stands for the default.
 
-* `loss_scaling` multiplies the loss and is divided out of its gradients again, in programs that have
+* `loss_scaling` multiplies the loss and is divided out of its gradients again, in programs with
   gradients in float16; float32's range needs no help, and results are those of a scaling by one;
 * `accum_type`, torch.float16 or torch.float32, is the type that gradients are gathered in over
   micro-batches, and those of momenta the types that the program remembers them in;

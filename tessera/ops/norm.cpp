@@ -148,7 +148,8 @@ Shape rows_shape(const TensorType& input, const Shape& normalized, std::string_v
 std::vector<TensorType> infer_layer_norm(const OpView& op) {
   constexpr std::string_view what = "layer_norm";
   const Shape& normalized = op.attrs().integers("normalized_shape");
-  const TensorType saved{statistics_type(op.type(0).dtype), rows_shape(op.type(0), normalized, what)};
+  const TensorType saved{statistics_type(op.type(0).dtype),
+                         rows_shape(op.type(0), normalized, what)};
   check_operand(op, 1, normalized, what, "weight");
   check_operand(op, 2, normalized, what, "bias");
   return {op.type(0), saved, saved};

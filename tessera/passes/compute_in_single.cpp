@@ -73,7 +73,8 @@ class ComputeInSingle {
   ValueId cast(Builder& builder, ValueId value, DType to) {
     if (to != DType::f16 || rounding_ == Rounding::nearest) return builder.cast(value, to);
     if (builder.type(value).dtype == DType::f16) return value;
-    return builder.add("stochastic_cast", {builder.cast(value, DType::f32)}, {{"key", next_key_++}});
+    return builder.add("stochastic_cast", {builder.cast(value, DType::f32)},
+                       {{"key", next_key_++}});
   }
 
   const Rounding rounding_;

@@ -32,11 +32,10 @@ bool has_few_elements(const AtenCall& call);
 // inverted, or ones. Throws PyTorch's own error where it refuses all of them.
 torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error);
 
-// PyTorch has few kernels for halves. What it makes of such a call in floats, rounded once, where all
-// values are there. The tensors are not written to.
+// PyTorch has few kernels for halves. What it makes of such a call in floats, rounded once, where
+// all values are there. The tensors are not written to.
 bool computes_with_halves(const AtenCall& call);
-torch::jit::Stack values_in_single(const AtenCall& call,
-                                   const std::function<void()>& forget_error);
+torch::jit::Stack values_in_single(const AtenCall& call, const std::function<void()>& forget_error);
 
 // What the call returns, with the right shapes and types and without meaning: by PyTorch's shape
 // rule, else by running the kernel on made-up values. Throws PyTorch's own error where it refuses.
