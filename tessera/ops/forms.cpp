@@ -1,5 +1,7 @@
 #include "tessera/ops/forms.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 bool is_fill(const Node& node) { return node.op == "fill"; }
@@ -8,6 +10,14 @@ bool is_view(const Node& node) { return node.op == "view"; }
 bool is_cast(const Node& node) { return node.op == "cast"; }
 bool is_conversion(std::string_view op) { return op == "cast" || op == "stochastic_cast"; }
 bool is_copy(const Node& node) { return node.op == "copy"; }
+
+bool takes_halves(const OpDef& row) {
+  const bool fused = std::any_of(row.attrs.begin(), row.attrs.end(), [](const AttrSpec& spec) {
+    return spec.type == AttrType::body;  // its steps say what is cast
+  });
+  return fused || row.kind == Kind::view || row.kind == Kind::source || row.traits.moves_elements ||
+         is_conversion(row.name);
+}
 
 Geometry geometry_of_view(const Node& view) {
   return {view.attrs.integers("shape"), view.attrs.integers("strides"),

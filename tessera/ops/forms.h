@@ -6,6 +6,7 @@
 
 #include "tessera/base/geometry.h"
 #include "tessera/ir/graph.h"
+#include "tessera/ops/op_def.h"
 
 namespace tessera {
 
@@ -15,6 +16,10 @@ bool is_view(const Node& node);
 bool is_cast(const Node& node);
 bool is_conversion(std::string_view op);  // a cast, to nearest or by chance
 bool is_copy(const Node& node);
+
+// Whether halves pass through a row's own kernel: it makes, moves or converts numbers and computes
+// nothing with them. All others compute in f32.
+bool takes_halves(const OpDef& row);
 
 Geometry geometry_of_view(const Node& view);
 Attrs view_attributes(const Geometry& geometry);

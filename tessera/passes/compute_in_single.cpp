@@ -23,12 +23,6 @@ bool sees_halves(const Graph& graph, const Node& node) {
          std::any_of(node.results.begin(), node.results.end(), half);
 }
 
-// Whether halves pass through the node as they are.
-bool keeps_halves(const Node& node) {
-  const OpDef& row = op(node);
-  return row.kind == Kind::view || row.kind == Kind::source || row.traits.moves_elements;
-}
-
 // Attributes that name an element type ask for that of the results.
 Attrs in_single(const Node& node) {
   Attrs attrs = node.attrs;
@@ -44,7 +38,10 @@ class ComputeInSingle {
   explicit ComputeInSingle(Rounding rounding) : rounding_(rounding) {}
 
   void visit(Rewriter& r, const Node& node) {
-    if (!sees_halves(r.old_graph(), node) || keeps_halves(node)) return r.copy(node);
+    const bool rounds = is_cast(node) && rounding_ == Rounding::stochastic;
+    if (!sees_halves(r.old_graph(), node) || (takes_halves(op(node)) && !rounds)) {
+      return r.copy(node);
+    }
     const ErrorContext where("computing {} in f32", print_node(r.old_graph(), node));
     Builder builder(r.new_graph());
     builder.set_place_of(node);

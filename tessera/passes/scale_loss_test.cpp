@@ -35,12 +35,12 @@ TEST(ScaleLoss, MultipliesWhereBackwardBegins) {
   input hyperparameter "loss_scaling" %1: f32[]
   state parameter "w" %2: f16[2,3]
   %3 = mul(%0, %2) : f16[2,3]
-  %4 = sum(%3) {dim = [], keepdim = false} : f16[]
+  %4 = sum(%3) : f16[]
   %5 = fill() {dtype = f16, shape = [], value = 1.0} : f16[] backward
   %6 = cast(%1) {dtype = f16} : f16[] backward in "loss_scaling"
   %7 = cast(%6) {dtype = f32} : f32[] backward in "loss_scaling"
   %8 = mul(%5, %6) : f16[] backward in "loss_scaling"
-  %9 = view(%8) {offset = 0, shape = [2,3], strides = [0,0]} : f16[2,3] backward
+  %9 = view(%8) {offset = 0, shape = [2, 3], strides = [0, 0]} : f16[2,3] backward
   %10 = mul(%9, %0) : f16[2,3] backward
   %11 = mul(%9, %2) : f16[2,3] backward
   output "0" %4

@@ -189,7 +189,7 @@ TEST(AutomaticLossScaling, CountsOverMicroBatchesAndKeepsTheScaleMeanwhile) {
   const auto scales = training.run({1, 8, 1, 1, 1, 1});
   EXPECT_EQ(scales, (std::vector<float>{512, 512, 512, 256, 256, 256}));
   EXPECT_EQ(training.factor(), 1);
-  EXPECT_EQ(training.weights()[0], -(10.0F / 3) - 1);
+  EXPECT_FLOAT_EQ(training.weights()[0], -(10.0F / 3) - 1);
 }
 
 TEST(AutomaticLossScaling, ChangesAfterEachPeriod) {
