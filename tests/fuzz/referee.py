@@ -2,8 +2,8 @@
 
 How near that is, float64 says itself: it is run again with each operator's result moved by as much
 as float32 rounds, or half precision where the network has some. A network whose results jump when
-they are moved (a maximum between equals, a division by nearly nothing) may thereby be as far off with
-us; one that is well behaved may not.
+they are moved (a maximum between equals, a division by nearly nothing) may thereby be as far off
+with us; one that is well behaved may not.
 """
 
 import dataclasses
