@@ -102,7 +102,7 @@ bool holds_the_same(const py::tuple& entries) {
 py::object run_tensors(Executor& executor, const py::tuple& args, const py::tuple& weights) {
   if (is_capturing() || !holds_the_same(weights)) return py::none();
   c10::SmallVector<at::Tensor, 4> inputs;
-  for (const py::handle arg : args) {
+  for (const auto& arg : args) {
     if (!THPVariable_CheckExact(arg.ptr())) return py::none();
     inputs.push_back(THPVariable_Unpack(arg.ptr()));
   }

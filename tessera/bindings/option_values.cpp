@@ -63,7 +63,7 @@ struct Nesting {
 template <typename Container>
 std::vector<OptionValue> items_of(const Container& container) {
   std::vector<OptionValue> items;
-  for (const py::handle item : container) items.push_back(value_from(item));
+  for (const auto& item : container) items.push_back(value_from(item));
   return items;
 }
 

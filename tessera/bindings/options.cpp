@@ -302,7 +302,7 @@ void bind_options(py::module_& module) {
       .def("appendToLocationExcludes",
            [](Options& self, const py::list& excludes) {
              std::vector<std::string> texts;
-             for (const py::handle exclude : excludes) {
+             for (const auto& exclude : excludes) {
                texts.push_back(text_from(exclude, "appendToLocationExcludes"));
              }
              self.appendToLocationExcludes(texts);
