@@ -17,8 +17,8 @@ constexpr AtenFacts table[] = {
 
     // Factories.
     {.name = "empty.memory_format", .leaves_unset = true},
-    {.name = "empty.names", .leaves_unset = true},
-    {.name = "empty.names_out", .leaves_unset = true},
+    {.name = "empty.names", .versions = {.last = 213}, .leaves_unset = true},
+    {.name = "empty.names_out", .versions = {.last = 213}, .leaves_unset = true},
     {.name = "empty.out", .leaves_unset = true},
     {.name = "empty_quantized", .leaves_unset = true},
     {.name = "empty_quantized.out", .leaves_unset = true},
