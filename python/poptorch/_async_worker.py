@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from multiprocessing import forkserver
 
 import torch
 
@@ -46,6 +47,7 @@ def main(link: socket.socket, dataset, settings: dict) -> None:
     watch = threading.Thread(target=_watch, args=(link, settings["parent"], end), daemon=True)
     watch.start()
     torch.set_num_threads(1)  # also because OpenMP's threads do not survive a fork
+    _forget_fork_server()
     # The dataset's own workers start as they would in the parent, not as we were started.
     multiprocessing.set_start_method(settings["start_method"], force=True)
     _seed(settings["seed"])
@@ -107,6 +109,15 @@ def _watch(link, parent, end):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
     time.sleep(3)  # for the dataset's own workers to end
     os._exit(1)
+
+
+def _forget_fork_server():
+    """A forked process cannot use its parent's fork server: the next worker starts one of ours."""
+    server = forkserver._forkserver
+    if server._forkserver_pid is None:
+        return
+    os.close(server._forkserver_alive_fd)  # our copy, which would keep the server after the parent
+    server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
 
 
 def _seed(seed):

@@ -183,6 +183,28 @@ def test_a_guard_in_the_wrong_place(tmp_path):
     assert "ended while it imported the main program" in err
 
 
+FORK_SERVER = """
+import multiprocessing
+import torch, poptorch, datasets
+if __name__ == "__main__":
+    multiprocessing.set_start_method("forkserver")
+    data = datasets.Numbers(4)
+    print(len(list(torch.utils.data.DataLoader(data, num_workers=1))))  # starts the server
+    loader = poptorch.DataLoader(
+        poptorch.Options(), data, num_workers=1, mode=poptorch.DataLoaderMode.Async,
+        async_options={"sharing_strategy": poptorch.SharingStrategy.Fork},
+    )
+    print(len(list(loader)))
+"""
+
+
+def test_workers_of_a_forked_loader_have_a_fork_server_of_their_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(FORK_SERVER)
+    code, out, err = Program(str(script)).finish()
+    assert (code, out) == (0, "4\n4\n"), err
+
+
 def in_a_child(work):
     """True when `work()` is true in a forked child."""
     child = os.fork()
