@@ -494,7 +494,10 @@ def test_an_executor_in_a_loader_worker_ends():
             def __getitem__(self, index):
                 return model(torch.ones(1, 3))[0]
 
-        for batch in torch.utils.data.DataLoader(Data(), num_workers=2, batch_size=4):
+        # Forked, which is no longer Python's default from 3.14 on: only a copy of this process has
+        # the class and the model.
+        forked = dict(num_workers=2, multiprocessing_context="fork")
+        for batch in torch.utils.data.DataLoader(Data(), batch_size=4, **forked):
             assert torch.equal(batch, expected.expand(4, 3)), batch
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=120)
