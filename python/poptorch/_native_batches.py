@@ -157,12 +157,13 @@ def _has_plain_attributes(cls):
 
 def _is_mnist(dataset):
     mnist = sys.modules.get("torchvision.datasets.mnist")
+    image = getattr(mnist, "Image", None)  # later torchvisions make pictures another way
     return (
-        mnist is not None
+        image is not None
         and vars(mnist).get(type(dataset).__name__) is type(dataset)
         and _is_original(type(dataset).__getitem__, mnist, "MNIST.__getitem__")
-        and mnist.Image is sys.modules.get("PIL.Image")
-        and _is_original(mnist.Image.fromarray, mnist.Image, "fromarray")
+        and image is sys.modules.get("PIL.Image")
+        and _is_original(image.fromarray, image, "fromarray")
     )
 
 
