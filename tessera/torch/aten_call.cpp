@@ -153,7 +153,8 @@ const c10::IValue* AtenCall::find(std::string_view name) const {
   for (size_t i = 0; i < count(); ++i) {
     if (schema().arguments()[i].name() == name) return &arguments_[i];
   }
-  return nullptr;
+  const std::string_view later = later_name(*facts_, name);
+  return later.empty() ? nullptr : find(later);
 }
 
 at::Tensor AtenCall::tensor(std::string_view name) const {

@@ -49,6 +49,9 @@ constexpr AtenFacts table[] = {
     {.name = "fill_.Scalar", .movement = Movement::fill},
     {.name = "fill_.Tensor", .movement = Movement::copy_into},
 
+    // 2.15 has the later name; where a schema has the earlier one, that is taken.
+    {.name = "_cdist_backward", .renamed = "grad=grad_output"},
+
     // Changed in secret: statistics of a training step, and the noise that was drawn.
     {.name = "native_batch_norm", .secret_writes = "running_mean, running_var"},
     {.name = "native_batch_norm.out", .secret_writes = "running_mean, running_var"},
@@ -201,6 +204,12 @@ bool is_named(std::string_view names, std::string_view name) {
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
   }
   return false;
+}
+
+std::string_view later_name(const AtenFacts& facts, std::string_view argument) {
+  const size_t equals = facts.renamed.find('=');
+  const bool renamed = !argument.empty() && facts.renamed.substr(0, equals) == argument;
+  return renamed ? facts.renamed.substr(equals + 1) : std::string_view();
 }
 
 bool is_gradient(std::string_view name) { return name.find("backward") != std::string_view::npos; }

@@ -36,6 +36,8 @@ struct AtenFacts {
   Movement movement = Movement::none;
   // Arguments, separated by ", ", that it changes in training and the schema does not mark.
   std::string_view secret_writes = {};
+  // "grad=grad_output": an argument as the operators' table has it, and its later name.
+  std::string_view renamed = {};
 
   ValueDependence values = ValueDependence::as_tagged;
   std::string_view asked_as = {};    // what users write who ask for its value
@@ -58,6 +60,9 @@ const AtenFacts& facts_of(std::string_view overload);
 
 // Whether `name` stands in a list of names, separated by ", ", as rows have them.
 bool is_named(std::string_view names, std::string_view name);
+
+// The later name of an argument; empty where it has none.
+std::string_view later_name(const AtenFacts& facts, std::string_view argument);
 
 // By PyTorch's convention for the names of operators that autograd calls.
 bool is_gradient(std::string_view name);

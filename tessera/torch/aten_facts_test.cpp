@@ -98,6 +98,20 @@ TEST(AtenFacts, SecretWritesAreArgumentsThatNoSchemaMarks) {
 }
 
 // The table and the handlers above autograd name the same operators.
+TEST(AtenFacts, RenamedArgumentsHaveOneOfTheirNames) {
+  for (const AtenFacts& row : aten_facts()) {
+    const auto op = operator_named(row.name);
+    if (row.renamed.empty() || !op) continue;
+    const std::string earlier(row.renamed.substr(0, row.renamed.find('=')));
+    const std::string later(later_name(row, earlier));
+    EXPECT_TRUE(op->schema().argumentIndexWithName(earlier) ||
+                op->schema().argumentIndexWithName(later))
+        << row.name;
+    EXPECT_EQ(later_name(row, later), "");
+  }
+  EXPECT_EQ(later_name({}, ""), "");
+}
+
 TEST(AtenFacts, WhatIsSeenWholeHasAHandler) {
   EXPECT_EQ(current_recorder(), nullptr);  // so that the handlers are linked
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
