@@ -272,7 +272,9 @@ TEST_P(HalfTable, MeetsOddHalves) {
   const OpDef& row = *GetParam();
   if (row.traits.reads_random_state || odd_values_undefined.contains(row.name)) return;
   if (row.kind != Kind::elementwise) return;
-  if (row.name == "softshrink" && compat::torch_version < 200) return;  // it made zeros of NaN
+  // PyTorch's kernels make zeros of NaN: these vectors' do, softshrink's did before version 2.
+  if (row.name == "logit_backward") return;
+  if (row.name == "softshrink" && compat::torch_version < 200) return;
   for (const Sample& sample : row.samples) {
     compare_sample(row, sample, {.types = {at::kHalf}, .odd = true, .half_scalars = true}, true);
   }
