@@ -173,7 +173,7 @@ class LayoutChooser {
   }
 
   void place_elements(DraftCall& call) {
-    const Shape& shape = draft_.block(call.outputs[0]).type.shape;
+    const Shape shape = draft_.block(call.outputs[0]).type.shape;  // conversions add blocks
     const bool one_shape = std::all_of(call.outputs.begin(), call.outputs.end(), [&](BlockId id) {
       return draft_.block(id).type.shape == shape;
     });

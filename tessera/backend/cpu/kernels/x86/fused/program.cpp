@@ -225,18 +225,21 @@ double* FusedProgram::sum_at(double* sums, int64_t part, size_t sum, int64_t kep
 void FusedProgram::run(int64_t piece, std::span<const TensorView> operands,
                        std::span<const TensorView> results, const RngState& rng,
                        double* sums) const {
+  Roundings roundings;  // rows point to them until the last tile has run
+  set_roundings(roundings, rng);
   if (code_) {
-    return for_each_row(piece, operands, results, rng, sums,
+    return for_each_row(piece, operands, results, roundings, sums,
                         [&](const FusedRow& row) { code_->run(row); });
   }
   FusedStages::Tile tile(*stages_);
-  for_each_row(piece, operands, results, rng, sums, [&](const FusedRow& row) { tile.add(row); });
+  for_each_row(piece, operands, results, roundings, sums,
+               [&](const FusedRow& row) { tile.add(row); });
   tile.flush();
 }
 
 template <typename Run>
 void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> operands,
-                                std::span<const TensorView> results, const RngState& rng,
+                                std::span<const TensorView> results, const Roundings& roundings,
                                 double* sums, const Run& run) const {
   const int64_t row_cut = piece % row_cuts_;
   const int64_t folded_cut = piece / row_cuts_ % folded_cuts_;
@@ -248,8 +251,6 @@ void FusedProgram::for_each_row(int64_t piece, std::span<const TensorView> opera
   const int64_t elements = std::min(row_step_, space_.row - row_begin);
   const int64_t part = folds_rows() ? folded_cut * row_cuts_ + row_cut : folded_cut;
 
-  Roundings roundings;
-  set_roundings(roundings, rng);
   FusedRow row;
   row.rounding = roundings.data();
   row.vectors = elements / 8;

@@ -58,7 +58,7 @@ class FusedProgram {
   double* sum_at(double* sums, int64_t part, size_t sum, int64_t kept_row) const;
   template <typename Run>
   void for_each_row(int64_t piece, std::span<const TensorView> operands,
-                    std::span<const TensorView> results, const RngState& rng, double* sums,
+                    std::span<const TensorView> results, const Roundings& roundings, double* sums,
                     const Run& run) const;
   // Of the steps that read the random state; of others, anything.
   void set_roundings(Roundings& roundings, const RngState& rng) const;
