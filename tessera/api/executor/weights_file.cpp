@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/jit/serialization/pickle.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/replace_file.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/saved_tensors.h"
 
 namespace tessera {
 namespace {
@@ -26,24 +26,17 @@ std::map<std::string, at::Tensor> read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   check(file.good(), ErrorKind::runtime, "the weights file '{}' cannot be opened", path.string());
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
-  std::map<std::string, at::Tensor> tensors;
   try {
-    const c10::IValue value = torch::jit::pickle_load(bytes);
-    for (const auto& entry : value.toGenericDict()) {
-      tensors.emplace(entry.key().toStringRef(), entry.value().toTensor());
-    }
+    return loaded_tensors(bytes);
   } catch (const std::exception& error) {
     fail(ErrorKind::runtime, "'{}' is no file of weights, or it is damaged", path.string());
   }
-  return tensors;
 }
 
 }  // namespace
 
 void save_weights(const std::vector<NamedTensor>& weights, const std::filesystem::path& path) {
-  c10::Dict<std::string, at::Tensor> dict;
-  for (const auto& [name, tensor] : weights) dict.insert(name, tensor.detach().clone());
-  write_file(torch::jit::pickle_save(dict), path);
+  write_file(saved_tensors(weights), path);
 }
 
 void load_weights(const std::vector<NamedTensor>& weights, const std::filesystem::path& path) {
