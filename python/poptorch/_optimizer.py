@@ -155,13 +155,6 @@ def _warn_once(optimizer: torch.optim.Optimizer, kind: str) -> None:
             kind,
             extra=ABOUT_ONE_OBJECT,
         )
-    if any(group.get("maximize") for group in optimizer.param_groups):
-        logger.warning(
-            "maximize=True of %s is ignored: the program minimises the loss; negate the loss in "
-            "the model instead",
-            cls.__name__,
-            extra=ABOUT_ONE_OBJECT,
-        )
 
 
 def _kind_of(optimizer: torch.optim.Optimizer) -> str:

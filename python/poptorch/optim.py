@@ -8,7 +8,7 @@ same arguments, in PyTorch's order, and after them those of PopTorch. None stand
 * `accum_type`, torch.float16 or torch.float32, is the type that gradients are gathered in over
   micro-batches, and those of momenta the types that the program remembers them in;
 * `max_grad_norm`: the gradients of all weights together are scaled down to this norm;
-* `maximize`, `foreach`, `capturable`, `differentiable`, `fused` only concern `step()` on the host.
+* `foreach`, `capturable`, `differentiable`, `fused` only concern `step()` on the host.
 
 What is given may change after the model was compiled (see `Optimizer.variable_attrs`), and
 `setOptimizer()` tells the program; what is left out is constant, `lr` too.

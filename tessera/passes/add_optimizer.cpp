@@ -183,9 +183,11 @@ class OptimizerBuilder {
     clip_factor_ = builder_.add("clip_factor", std::move(operands));
   }
 
-  ValueId gradient_for_update(const std::string& name, ValueId gradient) {
-    if (!clip_factor_.valid()) return whole_gradient(name, gradient);
-    return builder_.add("mul", {gradient, clip_factor_});
+  ValueId gradient_for_update(const UpdateSpec::Group& group, const std::string& name,
+                              ValueId gradient) {
+    gradient = clip_factor_.valid() ? builder_.add("mul", {gradient, clip_factor_})
+                                    : whole_gradient(name, gradient);
+    return group.maximize ? builder_.add("neg", {gradient}) : gradient;
   }
 
   void add_group(size_t g) {
@@ -204,7 +206,7 @@ class OptimizerBuilder {
       builder_.set_place({.file = {}, .module = module_of(name)}, Phase::update);
       auto operands = numbers;
       operands["param"] = state(name).after_micro_batch;  // forward may have changed it
-      operands["grad"] = gradient_for_update(name, gradient->second);
+      operands["grad"] = gradient_for_update(group, name, gradient->second);
       add_update(row, group, name, operands);
     }
   }

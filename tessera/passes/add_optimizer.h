@@ -23,6 +23,7 @@ struct UpdateSpec {
     std::vector<std::string> parameters;
     std::string op = "sgd";  // the optimiser's row
     bool velocity = false;   // keep the states that the row can do without
+    bool maximize = false;   // the loss: against its gradient
     Attrs attrs = {};
     // Element types of the gradients that are gathered, and of what the row remembers, by the
     // row's operands; f32 where nothing is said.

@@ -482,10 +482,28 @@ def test_numbers_may_be_of_numpy_or_tensors():
 @pytest.mark.spec("4.1 ignored arguments")
 def test_arguments_of_the_host_step_are_ignored():
     model, reference = Recorded(), Recorded()
-    numbers = {"maximize": True, "foreach": True, "fused": True, "differentiable": False}
+    numbers = {"foreach": True, "fused": True, "capturable": False, "differentiable": False}
     train(model, poptorch.optim.Adam(model.parameters(), **numbers), recorded_gradients(3))
     train(reference, poptorch.optim.Adam(reference.parameters()), recorded_gradients(3))
     assert torch.equal(model.a, reference.a)
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_maximize_climbs(kind, clipped):
+    model, reference = Recorded(), Recorded()
+    numbers = {"lr": 0.01, "weight_decay": 0.1, "maximize": True}
+    norm = 0.5 if clipped and kind != "RMSprop" else None
+    theirs = getattr(torch.optim, kind)(reference.parameters(), **numbers)
+    train_eagerly(reference, theirs, recorded_gradients(4), max_grad_norm=norm)
+    ours = getattr(poptorch.optim, kind)(
+        model.parameters(), **numbers, **({"max_grad_norm": norm} if norm else {})
+    )
+    executor = train(model, ours, recorded_gradients(4))
+    assert_same_weights(model, reference)
+    ours.param_groups[0]["maximize"] = False
+    with pytest.raises(poptorch.Error, match="'maximize' of group 0 cannot change"):
+        executor.setOptimizer(ours)
 
 
 def test_learning_rate_is_required_for_sgd():

@@ -108,6 +108,7 @@ class Reader {
     if constexpr (requires { o.max_weight_norm; }) number("max_weight_norm", o.max_weight_norm);
     if constexpr (requires { o.nesterov; }) flag("nesterov", o.nesterov);
     if constexpr (requires { o.centered; }) flag("centered", o.centered);
+    if constexpr (requires { o.maximize; }) flag("maximize", o.maximize);
     if constexpr (requires { o.max_grad_norm; }) {
       wide("max_grad_norm", o.max_grad_norm, no_clipping);
     }

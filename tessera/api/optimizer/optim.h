@@ -25,6 +25,7 @@ struct SGDOptions {
   Number dampening = {};     // 0
   Number weight_decay = {};  // 0
   bool nesterov = false;
+  bool maximize = false;            // the loss
   Number loss_scaling = {};         // 1
   Number velocity_scaling = {};     // 1; only with use_combined_accum
   bool use_combined_accum = false;  // accumulators and velocities have their weight's type
@@ -37,6 +38,7 @@ struct AdamOptions {
   Betas betas = {};          // 0.9, 0.999
   Number eps = {};           // 1e-8
   Number weight_decay = {};  // 0
+  bool maximize = false;
   Number loss_scaling = {};  // 1
   Type accum_type = at::kFloat;
   Type first_order_momentum_accum_type = at::kFloat;
@@ -49,6 +51,7 @@ struct AdamWOptions {
   Number eps = {};           // 1e-8
   Number weight_decay = {};  // 1e-2
   bool bias_correction = true;
+  bool maximize = false;
   Number loss_scaling = {};  // 1
   Type accum_type = at::kFloat;
   Type first_order_momentum_accum_type = at::kFloat;
@@ -63,6 +66,7 @@ struct RMSpropOptions {
   Number momentum = {};      // 0
   bool centered = false;
   bool use_tf_variant = false;
+  bool maximize = false;
   Number loss_scaling = {};  // 1
   Type accum_type = at::kFloat;
   Type first_order_momentum_accum_type = at::kFloat;

@@ -151,6 +151,7 @@ Optimizer::Program Optimizer::made_program() const {
     const bool centered = value_of(group.values, "centered") != 0 && !kind.centered_op.empty();
     update.op = std::string(centered ? kind.centered_op : kind.op);
     update.velocity = value_of(group.values, "momentum") != 0 || !constants.contains("momentum");
+    update.maximize = value_of(group.values, "maximize") != 0;
     update.as_parameters = wide_value("use_combined_accum", 0) != 0;
     update.accumulator = wide_type("accum_type");
     for (const auto& [operand, attribute] : kind.memories) {

@@ -25,6 +25,7 @@ constexpr OptimizerNumber decay(double fallback = 0) {
 constexpr OptimizerNumber momentum = plain("momentum", "momentum");
 constexpr OptimizerNumber eps = plain("eps", "eps", 1e-8);
 constexpr OptimizerFlag bias_correction{"bias_correction", "bias_correction", true};
+constexpr OptimizerFlag maximize{"maximize", ""};
 
 DeviceNumber same_as(std::string_view prefix, std::string_view name, std::string_view attribute) {
   return {prefix, attribute, [name](const Values& values) { return value_of(values, name); },
@@ -99,7 +100,7 @@ const std::vector<OptimizerKind>& kinds() {
       {.name = "SGD",
        .op = "sgd",
        .numbers = {learning_rate(0), momentum, plain("dampening", "dampening"), decay()},
-       .flags = {{"nesterov", "nesterov"}},
+       .flags = {{"nesterov", "nesterov"}, maximize},
        .memories = {{"velocity", "velocity_accum_type"}},
        .others = {"loss_scaling", "velocity_scaling", "use_combined_accum", "accum_type",
                   "velocity_accum_type", "max_grad_norm"},
@@ -107,6 +108,7 @@ const std::vector<OptimizerKind>& kinds() {
       {.name = "Adam",
        .op = "adam",
        .numbers = {learning_rate(1e-3), beta("beta1", 0.9), beta("beta2", 0.999), eps, decay()},
+       .flags = {maximize},
        .attrs = {{"decoupled", false}},
        .memories = moments(),
        .others = {"amsgrad", "loss_scaling", "accum_type", "first_order_momentum_accum_type",
@@ -114,7 +116,7 @@ const std::vector<OptimizerKind>& kinds() {
       {.name = "AdamW",
        .op = "adam",
        .numbers = {learning_rate(1e-3), beta("beta1", 0.9), beta("beta2", 0.999), eps, decay(1e-2)},
-       .flags = {bias_correction},
+       .flags = {bias_correction, maximize},
        .attrs = {{"decoupled", true}},
        .memories = moments(),
        .others = {"amsgrad", "loss_scaling", "accum_type", "first_order_momentum_accum_type",
@@ -126,7 +128,7 @@ const std::vector<OptimizerKind>& kinds() {
                    eps,
                    decay(),
                    momentum},
-       .flags = {{"centered", ""}, {"use_tf_variant", "tf_variant"}},
+       .flags = {{"centered", ""}, {"use_tf_variant", "tf_variant"}, maximize},
        .centered_op = "rmsprop_centered",
        .memories = {{"mean_square", "first_order_momentum_accum_type"},
                     {"mean_gradient", "second_order_momentum_accum_type"},
@@ -137,7 +139,7 @@ const std::vector<OptimizerKind>& kinds() {
        .op = "lamb",
        .numbers = {learning_rate(1e-3), beta("beta1", 0.9), beta("beta2", 0.999), eps, decay(1e-2),
                    plain("max_weight_norm", "maxWeightNorm", 65500)},
-       .flags = {bias_correction},
+       .flags = {bias_correction, maximize},
        .memories = moments(),
        .others = {"loss_scaling", "accum_type", "first_order_momentum_accum_type",
                   "second_order_momentum_accum_type"}},

@@ -34,7 +34,7 @@ struct OptimizerNumber {
 
 struct OptimizerFlag {
   std::string_view name;
-  std::string_view attr;  // of the row; none where the flag chooses the row
+  std::string_view attr;  // of the row; none where the flag chooses the row or what it is given
   bool fallback = false;
 };
 
