@@ -235,13 +235,32 @@ def exact(network, moving=None):
 def through_compile(network):
     """The network in float32 by PyTorch, whose torch.compile() has programs of ours made."""
     torch._dynamo.reset()
+    # By any backend they get gradients of zeros, and an update with weight decay moves them.
+    untouched = without_gradient(network)
     return by_pytorch(
-        network, torch.float32, nullcontext, lambda model: torch.compile(model, backend="tessera")
+        network,
+        torch.float32,
+        nullcontext,
+        lambda model: torch.compile(model, backend="tessera"),
+        untouched,
     )
 
 
-def by_pytorch(network, dtype, watched, prepared=lambda model: model):
-    """The network by PyTorch, in that type; each micro-batch while it is `watched`."""
+def without_gradient(network):
+    """The names of weights that the loss does not depend on."""
+    if not network.settings.training:
+        return set()
+    model, (batch, *_) = made(network)
+    pieces = [t.contiguous().chunk(network.settings.factor())[0] if t.dim() else t for t in batch]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        micro_batch(network, model, pieces, returned_names(network.returned))
+    return {name for name, p in model.named_parameters() if p.grad is None}
+
+
+def by_pytorch(network, dtype, watched, prepared=lambda model: model, untouched=frozenset()):
+    """The network by PyTorch, in that type; each micro-batch while it is `watched`. No update sees
+    the weights that are `untouched`."""
     s = network.settings
     try:
         model, batches = made(network)
@@ -250,7 +269,7 @@ def by_pytorch(network, dtype, watched, prepared=lambda model: model):
     model = model.to(dtype)
     called = prepared(model)
     run = Run(weights_before={n: p.detach().clone() for n, p in model.named_parameters()})
-    parameters = list(model.parameters())
+    parameters = [p for name, p in model.named_parameters() if name not in untouched]
     update = stepper(network, parameters) if s.training and parameters else None
     names = returned_names(network.returned)
     with default_dtype(dtype), warnings.catch_warnings():
