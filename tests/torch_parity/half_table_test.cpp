@@ -32,9 +32,9 @@ const Names no_derivative_in_half = {"logcumsumexp", "i1", "i1e"};
 const Names own_types = {"batch_norm", "layer_norm", "group_norm", "_softmax_backward_data",
                          "_log_softmax_backward_data"};
 
-// Where PyTorch gives the type of the first operand, because its kernel forgets to refuse others:
-// here they are promoted.
-const Names promoted_anyway = {"baddbmm", "addmv", "trilinear"};
+// Where PyTorch gives the type of one operand, because its kernel forgets to refuse others or, from
+// 2 on, computes in place: here they are promoted.
+const Names promoted_anyway = {"baddbmm", "addmv", "trilinear", "binary_cross_entropy_with_logits"};
 
 // The distance of halves around each number.
 at::Tensor spacing(const at::Tensor& numbers) {
