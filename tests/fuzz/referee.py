@@ -70,10 +70,11 @@ DOUBTFUL = re.compile(r"aten::native_(batch|group|layer)_norm")
 CANCELLING = re.compile(r"aten::(native_\w+_norm_backward|_(log_)?softmax|var|std|norm|linalg_vec)")
 
 
-# These add up what may be much larger than the sum: it is rounded by parts of its neighbours' size.
+# These add up what may be much larger than the sum (gelu: one and erf): it is rounded by parts of
+# its neighbours' size.
 SUMMING = re.compile(
     r"aten::(\w*convolution\w*|(add|badd)?b?mm|mv|dot|addmv|sum|mean|cumsum|\w*avg_pool\w*"
-    r"|_?cdist\w*|index_add|scatter_add|\w*_backward)$"
+    r"|_?cdist\w*|index_add|scatter_add|gelu|\w*_backward)$"
 )
 
 
