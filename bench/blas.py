@@ -18,6 +18,11 @@ def installed(root=pathlib.Path("/usr/lib")):
     return found[0].resolve().parent.name if found else None
 
 
+def shares_pool(name):
+    """Whether it computes with OpenMP's threads, as PyTorch does, and not with some of its own."""
+    return bool(name) and "openmp" in name
+
+
 def fetch(folder):
     """Unpacks the package there; returns why it cannot be done, or None."""
     try:

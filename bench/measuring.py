@@ -37,6 +37,7 @@ class Effort:
     quick: bool = False
     precise: bool = False
     peak: Optional[float] = None  # operations per second of one thread
+    shares_pool: bool = False  # the BLAS has PyTorch's threads, none of its own
 
     def threads_of(self, workload):
         if self.threads:
@@ -101,10 +102,11 @@ def duration(seconds):
     return f"{1000 * seconds:.4g} ms" if seconds < 1 else f"{seconds:.4g} s"
 
 
-def eager_settings(threads, fewer):
-    """PyTorch has two pools of threads, its own and the BLAS's, that may be in each other's way."""
+def eager_settings(threads, fewer, effort):
+    """PyTorch may have two pools of threads, its own and the BLAS's, in each other's way."""
     counts = {1, threads} if fewer else {threads}
-    return [Setting(a, b) for a in sorted(counts) for b in sorted({1, a})]
+    shared = effort.shares_pool
+    return [Setting(a, b) for a in sorted(counts) for b in sorted({a} if shared else {1, a})]
 
 
 def peers_of(name, threads, effort, folder):
@@ -112,13 +114,13 @@ def peers_of(name, threads, effort, folder):
     workload = WORKLOADS[name]
     programs = []
     try:
-        settings = eager_settings(threads, workload.fewer_threads)
+        settings = eager_settings(threads, workload.fewer_threads, effort)
         sides = [("eager", setting) for setting in settings]
         if workload.kind == "inference":
             same = Setting(threads, threads)
             sides += [("torchscript_frozen", same), ("torchscript_optimized", same)]
         if has_torch_compile():
-            settings = eager_settings(threads, fewer=False)
+            settings = eager_settings(threads, False, effort)
             sides += [(side, setting) for side in COMPILED_SIDES for setting in settings]
         for side, setting in sides:
             programs.append(Program(side, name, setting, effort.seconds, effort.quick))
@@ -275,7 +277,7 @@ def measure_epoch(name, effort):
             ours = Epoch("ours", name, effort.ours(threads), folder, loaders, images)
             peers = [
                 Epoch("eager", name, setting, folder, count, images)
-                for setting in eager_settings(threads, workload.fewer_threads)
+                for setting in eager_settings(threads, workload.fewer_threads, effort)
                 for count in sorted({threads, loaders})
             ]
             for turn in range(effort.rounds_of(workload)):
