@@ -124,7 +124,15 @@ def peers_of(name, threads, effort, folder):
             sides += [(side, setting) for side in COMPILED_SIDES for setting in settings]
         for side, setting in sides:
             programs.append(Program(side, name, setting, effort.seconds, effort.quick))
-            programs[-1].warm_up()
+            try:
+                programs[-1].warm_up()
+            except Failed as failure:
+                if family(side) != "torchscript":
+                    raise
+                say(
+                    f"not measured: {failure}"
+                )  # there are two ways, and not every PyTorch has both
+                end_all([programs.pop()])
         if workload.kind == "inference":
             try:
                 program = onnx_peer.start(name, threads, effort.seconds, effort.quick, folder)

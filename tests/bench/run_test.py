@@ -103,6 +103,41 @@ def test_a_row_takes_the_best_of_the_peer(module, monkeypatch):
     assert row["percent_of_peak"] == pytest.approx(100 * 400 / 2000)
 
 
+def test_a_blas_without_threads_of_its_own_is_tried_once(module):
+    measuring, blas = module("measuring"), module("blas")
+    for name, counts in (("openblas-pthread", [1, 2]), ("openblas-openmp", [2]), (None, [1, 2])):
+        effort = effort_of(measuring, shares_pool=blas.shares_pool(name))
+        settings = measuring.eager_settings(2, False, effort)
+        assert settings == [measuring.Setting(2, count) for count in counts], name
+
+
+def test_torchscript_may_be_missing_and_others_not(module, monkeypatch):
+    measuring = module("measuring")
+    ended = []
+
+    class Started:
+        def __init__(self, side, *_):
+            self.side, self.label, self.first_seconds = side, side, 1.0
+
+        def warm_up(self):
+            if self.side == missing:
+                raise measuring.Failed(f"no {self.side} here")
+
+        def end(self):
+            ended.append(self.side)
+
+    monkeypatch.setattr(measuring, "Program", Started)
+    monkeypatch.setattr(measuring, "has_torch_compile", lambda: False)
+    monkeypatch.setattr(measuring.onnx_peer, "start", lambda *_: Started("onnxruntime"))
+    missing = "torchscript_optimized"
+    programs = measuring.peers_of("resnet18_infer_b12", 1, effort_of(measuring), None)
+    assert [p.side for p in programs] == ["eager", "torchscript_frozen", "onnxruntime"]
+    assert ended == [missing]
+    missing = "eager"
+    with pytest.raises(measuring.Failed, match="no eager here"):
+        measuring.peers_of("resnet18_infer_b12", 1, effort_of(measuring), None)
+
+
 def test_inductor_has_a_row_of_its_own(module):
     measuring = module("measuring")
     programs = [
