@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
@@ -54,9 +55,16 @@ struct OuterGradient {
   }
 };
 
+// As optimizer_parts::remembered().
+TESSERA_AVX2 inline __m256 remembered(__m256 values) {
+  const __m256 sizes = _mm256_andnot_ps(all(-0.0F), values);
+  const __m256 small = _mm256_cmp_ps(sizes, all(std::numeric_limits<float>::min()), _CMP_LT_OQ);
+  return _mm256_andnot_ps(small, values);
+}
+
 // `rule` makes vectors of results from vectors of operands, of which the gradient is the second; it
-// is not looked at in `in`. All by value: what is only referred to would be read anew after every
-// store.
+// is not looked at in `in`, and the parameter the first result. All by value: what is only referred
+// to would be read anew after every store.
 template <size_t In, size_t Out, typename Rule, typename Gradient>
 TESSERA_AVX2 void sweep(const Rule rule, const Gradient gradient,
                         const std::array<const float*, In> in, const std::array<float*, Out> out,
@@ -66,7 +74,8 @@ TESSERA_AVX2 void sweep(const Rule rule, const Gradient gradient,
   for (; i + 8 <= count; i += 8) {
     for (size_t k = 0; k < In; ++k) x[k] = k == grad ? gradient.at(i) : _mm256_loadu_ps(in[k] + i);
     rule(x, y);
-    for (size_t k = 0; k < Out; ++k) _mm256_storeu_ps(out[k] + i, y[k]);
+    _mm256_storeu_ps(out[0] + i, y[0]);
+    for (size_t k = 1; k < Out; ++k) _mm256_storeu_ps(out[k] + i, remembered(y[k]));
   }
   if (i >= count) return;
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -77,7 +86,7 @@ TESSERA_AVX2 void sweep(const Rule rule, const Gradient gradient,
   // Element for element: masked stores are slow on some CPUs.
   for (size_t k = 0; k < Out; ++k) {
     alignas(32) float last[8];
-    _mm256_store_ps(last, y[k]);
+    _mm256_store_ps(last, k == 0 ? y[0] : remembered(y[k]));
     for (int64_t j = 0; j < count - i; ++j) out[k][i + j] = last[j];
   }
 }

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <random>
 
 #include "tessera/backend/cpu/kernels/run_kernel_for_test.h"
 #include "tessera/backend/cpu/target_for_test.h"
 #include "tessera/base/cpu_level_for_test.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/optimizer_parts.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -36,6 +39,10 @@ class UpdateTrial {
   // The numbers of the optimiser, from the back.
   void set_number(size_t from_back, float value) {
     memory_[memory_.size() - 1 - from_back] = {value, 0};
+  }
+
+  void fill(size_t operand, float value) {
+    std::fill(memory_[operand].begin(), memory_[operand].end(), value);
   }
 
   // Leaves a gap after each element of an operand.
@@ -103,6 +110,24 @@ TEST_P(Update, HasTheBitsOfTheReference) {
       const auto wanted = trial.results(*reference_kernel(row).kernel, 1);
       EXPECT_EQ(trial.results(*choice.kernel, 1), wanted);
       EXPECT_EQ(trial.results(*choice.kernel, 3), wanted);
+    }
+  }
+}
+
+TEST_P(Update, WhatIsRememberedIsNeverSubnormal) {
+  const OpDef& row = op(GetParam());
+  for (const Sample& sample : row.samples) {
+    UpdateTrial trial(row, sample);
+    trial.fill(optimizer_parts::grad, 0);
+    for (size_t i = optimizer_parts::memory; i < sample.operands.size(); ++i) {
+      const bool number = sample.operands[i].type.shape == Shape{2};
+      if (!number) trial.fill(i, std::numeric_limits<float>::min());
+    }
+    trial.set_number(0, 0);  // the weight decay, or RMSprop's momentum
+    const auto wanted = trial.results(*reference_kernel(row).kernel, 1);
+    EXPECT_EQ(trial.results(*trial.chosen().kernel, 1), wanted);
+    for (size_t i = 2; i < wanted.size(); ++i) {
+      for (const float value : wanted[i]) EXPECT_FALSE(std::fpclassify(value) == FP_SUBNORMAL);
     }
   }
 }
