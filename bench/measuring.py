@@ -121,7 +121,8 @@ def peers_of(name, threads, effort, folder):
             sides += [("torchscript_frozen", same), ("torchscript_optimized", same)]
         if has_torch_compile():
             settings = eager_settings(threads, False, effort)
-            sides += [(side, setting) for side in COMPILED_SIDES for setting in settings]
+            compiled = [side for side in COMPILED_SIDES if workload.backend or side != "backend"]
+            sides += [(side, setting) for side in compiled for setting in settings]
         for side, setting in sides:
             programs.append(Program(side, name, setting, effort.seconds, effort.quick))
             try:

@@ -119,9 +119,11 @@ class Program(Measured):
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            self.process.wait()
+            status = self.process.wait()
             self.complaints.seek(0)
-            raise Failed(f"{self.label}: {last_words(self.complaints.read())}")
+            killed = f"it was ended by signal {-status}; is there enough memory?"
+            words = killed if status < 0 else last_words(self.complaints.read())
+            raise Failed(f"{self.label}: {words}")
         return json.loads(line)
 
     def warm_up(self):
@@ -131,8 +133,11 @@ class Program(Measured):
         self.peak_bytes = answer.get("peak_bytes")
 
     def measure(self):
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it is gone, and its answer says why
         self.seconds.append(self.answer()["seconds"])
 
     def end(self):

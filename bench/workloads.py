@@ -26,6 +26,8 @@ class Workload:
     tolerance: float = EXACT  # of losses and outputs, relative to the largest
     # Large networks gain from every thread: eager PyTorch at fewer is not worth the time.
     fewer_threads: bool = True
+    # Whether torch.compile() with our backend is a peer too: all peers are in memory at once.
+    backend: bool = True
 
 
 def _cnn(batch, goals):
@@ -87,6 +89,7 @@ WORKLOADS = {
         rounds=3,
         tolerance=NORMALISED,
         fewer_threads=False,
+        backend=False,
     ),
     "transformer": Workload(
         "nn.TransformerEncoder, 4 layers of 256, 8 heads, 128 tokens, training, batch 8",

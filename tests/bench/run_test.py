@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -136,6 +137,16 @@ def test_torchscript_may_be_missing_and_others_not(module, monkeypatch):
     missing = "eager"
     with pytest.raises(measuring.Failed, match="no eager here"):
         measuring.peers_of("resnet18_infer_b12", 1, effort_of(measuring), None)
+
+
+def test_a_program_that_is_killed_is_a_failure(module):
+    programs = module("programs")
+    command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    program = programs.Program("ours", "cnn_b1", programs.Setting(1, 1), 1, False, command)
+    program.process.wait()
+    with pytest.raises(programs.Failed, match="ended by signal 9; is there enough memory"):
+        program.measure()
+    program.end()
 
 
 def test_inductor_has_a_row_of_its_own(module):
