@@ -4,8 +4,12 @@
 // largest finite half, 65504, there is nothing to choose from: numbers from there on become what is
 // nearest, infinity from 65520 on. Infinities and NaN stay.
 //
+// A float has 13 bits more than a half: so many random bits below the last one of the half, added
+// to it, carry into it as often as they should. Below 2^-14, where halves lie evenly, there may be
+// more bits than that; means are right to 2^-37 there.
+//
 // The chance is a function of seed, replica, step, the operator's key and the element, as all
-// random numbers are (rng.h), but of a lighter kind: vectors of it take a dozen instructions.
+// random numbers are (rng.h), but of a lighter kind: vectors of it take half a dozen instructions.
 #pragma once
 
 #include <bit>
@@ -28,21 +32,24 @@ inline RoundingStream rounding_stream(const RngState& state, uint64_t key) {
 
 // Parts of it for code that does the same with vectors.
 struct RoundingWord {
-  static constexpr uint32_t first_factor = 0xD2511F53, second_factor = 0xCD9E8D57;
-  static constexpr int first_shift = 16, second_shift = 15;
+  static constexpr uint32_t step = 0x9E3779B9, factor = 0xCD9E8D57;
+  static constexpr int shift = 16;
+  static constexpr int bits = 13;  // that are used, the upper ones
 };
 
-// A random word for an element, by its place in row-major order. Only its upper bits are good.
+// A random word for an element, by its place in row-major order. Only its upper bits are good. From
+// one element to another there is only an addition: loops need not multiply by `step`.
 constexpr uint32_t rounding_word(RoundingStream stream, uint32_t element) {
-  uint32_t x = element ^ stream.first;
-  x = (x ^ x >> RoundingWord::first_shift) * RoundingWord::first_factor;
-  x ^= stream.second;
-  return (x ^ x >> RoundingWord::second_shift) * RoundingWord::second_factor;
+  const uint32_t x = (element * RoundingWord::step + stream.first) ^ stream.second;
+  return (x ^ x >> RoundingWord::shift) * RoundingWord::factor;
 }
 
-// Of 2^23 numbers between 0 and 1, evenly spaced, none of them 0 or 1.
-constexpr float part_of_gap(uint32_t word) {
-  return std::bit_cast<float>(0x3F800000U | word >> 9) - (1 - 0x1p-24F);
+// Of the bits that a float has and a half has not, the last one's part of a number of that size.
+constexpr float last_bit_of(uint32_t bits) {
+  constexpr float smallest = 0x1p-37F;
+  const uint32_t exponent = bits & 0x7F800000U;
+  if (exponent < std::bit_cast<uint32_t>(0x1p-14F)) return smallest;
+  return std::bit_cast<float>(exponent - (23U << 23));
 }
 
 constexpr Half to_half(float value, uint32_t word) {
@@ -50,15 +57,12 @@ constexpr Half to_half(float value, uint32_t word) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const auto size = std::bit_cast<float>(bits & 0x7FFFFFFFU);
   if (!(size < largest)) return to_half(value);
-  float lower = 0, gap = smallest;
-  if (size >= 0x1p-14F) {
-    lower = std::bit_cast<float>(bits & 0x7FFFE000U);
-    gap = std::bit_cast<float>((bits & 0x7F800000U) - (10U << 23));
-  } else {
-    lower = static_cast<float>(static_cast<int32_t>(size * 0x1p24F)) * smallest;
-  }
-  const bool up = part_of_gap(word) * gap < size - lower;
-  const Half rounded = to_half(lower + (up ? gap : 0));  // is one exactly
+  const auto chance = static_cast<float>(word >> (32 - RoundingWord::bits));
+  const float sum = size + chance * last_bit_of(bits);  // the product is exact
+  const float lower = sum < 0x1p-14F
+                          ? static_cast<float>(static_cast<int32_t>(sum / smallest)) * smallest
+                          : std::bit_cast<float>(std::bit_cast<uint32_t>(sum) & 0x7FFFE000U);
+  const Half rounded = to_half(lower);  // is one exactly
   return {static_cast<uint16_t>(rounded.bits | (bits >> 16 & 0x8000U))};
 }
 

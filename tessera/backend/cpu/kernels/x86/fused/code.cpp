@@ -32,6 +32,11 @@ constexpr int frame_bytes = element_offset + static_cast<int>(sizeof(int64_t)) +
 
 bool is_random(const BodyStep& step) { return row_of(step).traits.reads_random_state; }
 
+// So many elements further on, in what rounding words begin with.
+uint32_t rounding_steps(int64_t elements) {
+  return static_cast<uint32_t>(elements) * RoundingWord::step;
+}
+
 }  // namespace
 
 FusedCode::FusedCode(const FusedBody& body, const FusedSpace& space, std::vector<size_t> numbers)
@@ -152,7 +157,8 @@ void FusedCode::write_prologue() {
   xor_(edx, edx);  // bytes of truth values
   if (!space_.element) return;
   mov(rax, ptr[rdi + static_cast<int>(offsetof(FusedRow, first_element))]);
-  mov(qword[rsp + element_offset], rax);
+  imul(eax, eax, static_cast<int>(RoundingWord::step));
+  mov(dword[rsp + element_offset], eax);
 }
 
 void FusedCode::write_row_constants() {
@@ -281,7 +287,7 @@ void FusedCode::advance(int vectors) {
     add(walker(i), static_cast<uint32_t>(bytes));
   }
   if (!space_.element) return;
-  add(dword[rsp + element_offset], static_cast<uint32_t>(space_.element->vector_stride * vectors));
+  add(dword[rsp + element_offset], rounding_steps(space_.element->vector_stride * vectors));
 }
 
 // Everything is read before anything is stored: a result may lie over an operand.
@@ -417,13 +423,13 @@ void FusedCode::load_halves(const Ymm& to, const FusedStream& stream, const Xbya
   vcvtph2ps(to, low);
 }
 
-// Row-major numbers of the elements, as far as 32 bits hold them.
+// Row-major numbers of the elements times the step of rounding words, as far as 32 bits hold them.
 void FusedCode::load_element_numbers(int number) {
   const FusedStream& stream = *space_.element;
   FusedEmitter::Lanes places{};
   for (size_t lane = 0; lane < 8; ++lane) {
-    places[lane] = static_cast<uint32_t>(stream.vector_stride * number +
-                                         stream.lane_stride * static_cast<int64_t>(lane));
+    places[lane] = rounding_steps(stream.vector_stride * number +
+                                  stream.lane_stride * static_cast<int64_t>(lane));
   }
   const Ymm y = emitter_.fresh();
   vpbroadcastd(y, dword[rsp + element_offset]);

@@ -300,41 +300,32 @@ bool casts_to_known(const BodyStep& step) {
 // What base/stochastic_rounding.h does, eight at a time.
 Ymm stochastic_cast(Step& s) {
   auto& c = s.code();
-  constexpr uint8_t towards_zero = 3, not_below = 21;
-  const Ymm x = s.reg(0), elements = s.element_numbers();
-  const Ymm part = s.fresh(), gap = s.fresh(), size = s.fresh(), y = s.fresh();
-  const auto scramble = [&](int shift, uint32_t factor) {
-    c.vpsrld(gap, part, static_cast<uint8_t>(shift));
-    c.vpxor(part, part, gap);
-    c.vpmulld(part, part, s.emitter().integer(factor));
-  };
-  s.load_rounding(gap, offsetof(RoundingStream, first));
-  c.vpxor(part, elements, gap);
-  scramble(RoundingWord::first_shift, RoundingWord::first_factor);
-  s.load_rounding(gap, offsetof(RoundingStream, second));
-  c.vpxor(part, part, gap);
-  scramble(RoundingWord::second_shift, RoundingWord::second_factor);
-  c.vpsrld(part, part, 9);
-  c.vpor(part, part, s.emitter().number(1));
-  c.vsubps(part, part, s.constant(1 - 0x1p-24F));
+  constexpr uint8_t towards_zero = 3, not_less = 29;
+  const Ymm x = s.reg(0), places = s.element_numbers();
+  const Ymm sum = s.fresh(), last_bit = s.fresh(), size = s.fresh(), y = s.fresh();
+  s.load_rounding(sum, offsetof(RoundingStream, first));
+  c.vpaddd(sum, sum, places);
+  s.load_rounding(y, offsetof(RoundingStream, second));
+  c.vpxor(sum, sum, y);
+  c.vpsrld(y, sum, RoundingWord::shift);
+  c.vpxor(sum, sum, y);
+  c.vpmulld(sum, sum, s.emitter().integer(RoundingWord::factor));
+  c.vpsrld(sum, sum, 32 - RoundingWord::bits);
+  c.vcvtdq2ps(sum, sum);
 
-  c.vandps(gap, x, s.emitter().integer(0x7F800000));
-  c.vpsubd(gap, gap, s.emitter().integer(10U << 23));
-  c.vmaxps(gap, gap, s.constant(0x1p-24F));
-  c.vmulps(part, part, gap);
+  c.vandps(last_bit, x, s.emitter().integer(0x7F800000));
+  c.vpsubd(last_bit, last_bit, s.emitter().integer(23U << 23));
+  c.vmaxps(last_bit, last_bit, s.constant(0x1p-37F));
   c.vandps(size, x, s.emitter().integer(~sign_bit));
-  round_to_half(s, y, size, towards_zero);
-  const Ymm distance = s.fresh();
-  c.vsubps(distance, size, y);
-  c.vcmpps(part, part, distance, lt);
-  c.vandps(part, part, gap);
-  c.vaddps(y, y, part);
-  c.vandps(part, x, s.emitter().integer(sign_bit));
-  c.vorps(y, y, part);
+  c.vfmadd213ps(sum, last_bit, size);
+  round_to_half(s, y, sum, towards_zero);
 
-  round_to_half(s, distance, x);
-  c.vcmpps(size, size, s.constant(65504), not_below);
-  c.vblendvps(y, y, distance, size);
+  // That is never infinite where the number is not. A NaN, in the second operand, stays.
+  c.vcmpps(sum, size, s.constant(65520), not_less);
+  c.vandps(sum, sum, s.emitter().integer(0x7F800000));
+  c.vmaxps(y, sum, y);
+  c.vandps(sum, x, s.emitter().integer(sign_bit));
+  c.vorps(y, y, sum);
   return y;
 }
 
