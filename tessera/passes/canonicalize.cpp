@@ -1,5 +1,7 @@
 #include "tessera/passes/canonicalize.h"
 
+#include <algorithm>
+
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
@@ -48,6 +50,40 @@ void rebuild_view(Rewriter& r, const Node& node) {
             builder.add("view", {base}, view_attributes(normalized(std::move(geometry)))));
 }
 
+// Whether a view shows every element of a dense tensor once, in whatever order.
+bool is_permuted(const Geometry& view, const Shape& base) {
+  if (view.offset != 0 || numel(view.shape) != numel(base)) return false;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t i = 0; i < view.shape.size(); ++i) {
+    if (view.shape[i] != 1) dims.emplace_back(view.strides[i], view.shape[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t run = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != run) return false;
+    run *= size;
+  }
+  return true;
+}
+
+// Halves that are turned around are widened as they lie, and turned around then: that is another
+// geometry where the other way is a copy through strides. Whether a cast was there.
+bool rebuild_widened_view(Rewriter& r, const Node& node) {
+  Graph& graph = r.new_graph();
+  if (!is_cast(node) || r.old_graph().type(node.results[0]).dtype != DType::f32) return false;
+  const ValueId halves = r.map(node.operands[0]);
+  const Node* view = graph.producer(halves);
+  if (graph.type(halves).dtype != DType::f16 || !view || !is_view(*view)) return false;
+  const Geometry geometry = geometry_of_view(*view);
+  const ValueId base = view->operands[0];
+  if (numel(geometry.shape) == 0 || !is_permuted(geometry, graph.type(base).shape)) return false;
+  Builder builder(graph);
+  builder.set_place_of(node);
+  const ValueId wide = builder.cast(base, DType::f32);
+  r.replace(node.results[0], builder.add("view", {wide}, view_attributes(geometry)));
+  return true;
+}
+
 // The value of a fill, looking through views of it.
 std::optional<double> filled_with(const Graph& graph, ValueId value) {
   const Node* node = value.valid() ? graph.producer(value) : nullptr;
@@ -85,6 +121,7 @@ ValueId unchanged_operand(const Rewriter& r, const Graph& graph, const Node& nod
 void canonicalize(Graph& graph) {
   graph = rewrite(graph, [](Rewriter& r, const Node& node) {
     if (is_view(node)) return rebuild_view(r, node);
+    if (rebuild_widened_view(r, node)) return;
     const ValueId same = unchanged_operand(r, r.new_graph(), node);
     if (same.valid()) return r.replace(node.results[0], same);
     r.copy(node);
