@@ -18,7 +18,7 @@ from programs import (
     last_words,
     say,
 )
-from workloads import COMPILED_SIDES, WORKLOADS
+from workloads import COMPILED_SIDES, HALF_SIDES, LESS_IS_BETTER, WORKLOADS
 
 # A peer that is this many times slower than another at first gets no turns: the best one counts.
 HOPELESS = 1.5
@@ -59,7 +59,7 @@ def row_of(name, threads, effort, *, ours, unit, peer=None, peer_name=None, peer
     row.update(peer_name=peer_name, peer=peer, peer_threads=None, peer_setting=None)
     if peer_setting:
         row.update(peer_threads=peer_setting.threads, peer_setting=str(peer_setting))
-    less_is_better = unit == "bytes"
+    less_is_better = workload.kind in LESS_IS_BETTER
     row["ratio"] = row["goal"] = row["reached"] = row["percent_of_peak"] = None
     if peer is not None:
         row["ratio"] = ours / peer if less_is_better else peer / ours
@@ -272,6 +272,74 @@ def measure_memory(name, effort):
     return rows
 
 
+def measure_half(name, effort):
+    """Our own float32 and both ways to round take turns; a row for each way."""
+    workload = WORKLOADS[name]
+    rows = []
+    for threads in effort.threads_of(workload):
+        setting, programs = effort.ours(threads), []
+        try:
+            for side in ("ours", *HALF_SIDES):
+                programs.append(Program(side, name, setting, effort.seconds, effort.quick))
+                programs[-1].warm_up()
+            check_same_values(programs, workload.tolerance)
+            for _ in range(effort.rounds_of(workload)):
+                for program in programs:
+                    program.measure()
+        finally:
+            end_all(programs)
+        for program in programs:
+            say(f"{program.label}: {duration(program.median())} per step")
+        rows += rows_of_half(name, programs, effort)
+    return rows
+
+
+def rows_of_half(name, programs, effort):
+    single = programs[0]
+    rows = []
+    for program in programs[1:]:
+        row = row_of(
+            name,
+            program.threads,
+            effort,
+            ours=program.median(),
+            unit="seconds per step",
+            peer=single.median(),
+            peer_name="float32",
+            peer_setting=single.setting,
+        )
+        if program.side == "stochastic":
+            row["name"] += "_stochastic"
+        rows.append(row)
+    return rows
+
+
+def arena_of(side, name, setting, effort):
+    program = Program(f"arena_{side}", name, setting, 0, effort.quick)
+    try:
+        return program.answer()["bytes"]
+    finally:
+        program.end()
+
+
+def measure_half_memory(name, effort):
+    rows = []
+    for threads in effort.threads_of(WORKLOADS[name]):
+        setting = effort.ours(threads)
+        row = row_of(
+            name,
+            threads,
+            effort,
+            ours=arena_of("half", name, setting, effort),
+            unit="bytes",
+            peer=arena_of("ours", name, setting, effort),
+            peer_name="float32",
+            peer_setting=setting,
+        )
+        rows.append(row)
+    return rows
+
+
 def measure_epoch(name, effort):
     workload = WORKLOADS[name]
     (images,) = workload.quick_shape if effort.quick else workload.shape
@@ -318,6 +386,8 @@ MEASURE = {
     "compile": measure_compile,
     "memory": measure_memory,
     "epoch": measure_epoch,
+    "half": measure_half,
+    "half_memory": measure_half_memory,
 }
 
 

@@ -104,7 +104,7 @@ def plot(file, content):
     )
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_xlabel("times as fast as the peer; of memory: ours by the peer's")
+    axes.set_xlabel("times as fast as the peer; of memory and halves: ours by the peer's")
     axes.set_title(f"{content['command']}\n{content['cpu']}", fontsize=9)
     figure.tight_layout()
     figure.savefig(file)

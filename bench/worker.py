@@ -2,27 +2,32 @@
 
 usage: worker.py SIDE WORKLOAD SECONDS [quick]
 
-SIDE is ours, eager, torchscript_frozen, torchscript_optimized or one of COMPILED_SIDES. Answers in
+SIDE is ours, eager, torchscript_frozen, torchscript_optimized, one of COMPILED_SIDES, or one of
+HALF_SIDES, which are ours in half precision. Answers in
 lines of JSON: when it has warmed up, the losses of the first steps (of inference: the outputs), the
 most memory it has had and, from eager, the operations of a step; then, for each line on its input,
 the seconds that a step took over about SECONDS of steps. SIDE compile only answers how long it took
-to compile, and compile_inductor how long Inductor took for its first step.
+to compile, compile_inductor how long Inductor took for its first step, and arena_ours or arena_half
+how large the arena is.
 """
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 
 import compiled
 import flops
 import models
 import torch
-from workloads import COMPILED_SIDES, WORKLOADS
+from workloads import COMPILED_SIDES, HALF_SIDES, WORKLOADS
 
 WARM_UP = 3
+LOSS_SCALING = 1024.0  # of half precision
 
 
 def optimizer_of(workload, module):
@@ -45,18 +50,33 @@ def eager_step(workload, model, batch):
     return step
 
 
-def our_training(workload, model):
+def our_training(workload, model, side="ours"):
     import poptorch
 
     if hasattr(model, "mark_loss"):
         model.mark_loss = functools.partial(poptorch.identity_loss, reduction="sum")
     options = poptorch.Options().showCompilationProgressBar(False)
-    optimizer = optimizer_of(workload, poptorch.optim)(model.parameters())
+    numbers = {}
+    if side in HALF_SIDES:
+        numbers = dict(loss_scaling=LOSS_SCALING, velocity_accum_type=torch.half)
+        options.randomSeed(1).Precision.enableStochasticRounding(side == "stochastic")
+    optimizer = optimizer_of(workload, poptorch.optim)(model.parameters(), **numbers)
     return poptorch.trainingModel(model, options, optimizer)
 
 
 def our_step(workload, model, batch):
     training = our_training(workload, model)
+    return lambda: training(*batch)[1]
+
+
+def in_half(model, batch):
+    images, labels = batch
+    return model.half(), (images.half(), labels)
+
+
+def half_step(side, workload, model, batch):
+    model, batch = in_half(model, batch)
+    training = our_training(workload, model, side)
     return lambda: training(*batch)[1]
 
 
@@ -84,6 +104,8 @@ def make_step(side, workload, quick):
     if workload.kind == "inference":
         torch.set_grad_enabled(False)
         return inference_step(side, model.model.eval(), batch[0])
+    if side in HALF_SIDES:
+        return half_step(side, workload, model, batch)
     if side in COMPILED_SIDES:
         optimizer = optimizer_of(workload, torch.optim)(model.parameters())
         return compiled.training_step(side, model, batch, optimizer)
@@ -116,6 +138,24 @@ def compile_once(workload, quick):
     answer(seconds=time.perf_counter() - start)
 
 
+def arena(side, workload, quick):
+    """As the log says it when the program is compiled."""
+    os.environ["POPTORCH_LOG_LEVEL"] = "INFO"
+    model, batch = models.make(workload, quick)
+    if side in HALF_SIDES:
+        model, batch = in_half(model, batch)
+    with tempfile.TemporaryFile("w+") as log:
+        complaints = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            our_training(workload, model, side).compile(*batch)
+        finally:
+            os.dup2(complaints, 2)
+        log.seek(0)
+        size, unit = re.search(r"arena ([0-9.]+) (B|KB|MB|GB)", log.read()).groups()
+    answer(bytes=round(float(size) * 1024 ** ["B", "KB", "MB", "GB"].index(unit)))
+
+
 def first_step_of_inductor(workload, quick):
     """It compiles when it is called."""
     start = time.perf_counter()
@@ -130,6 +170,8 @@ def main():
         return compile_once(workload, quick)
     if side == "compile_inductor":
         return first_step_of_inductor(workload, quick)
+    if side.startswith("arena_"):
+        return arena(side.partition("_")[2], workload, quick)
     step = make_step(side, workload, quick)
     counted = flops.Flops() if side == "eager" else contextlib.nullcontext()
     with counted:

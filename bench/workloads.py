@@ -1,8 +1,9 @@
 """What is measured, and the goal of each row. Needs no torch.
 
 A ratio is how many times as fast as the peer; for memory it is ours by eager PyTorch's, where less
-is better. The goals are what the parts of a step add up to when each runs near what the hardware
-gives: docs/performance.md says more.
+is better. The peer of half precision is our own float32, and a ratio is the time, or the arena, of
+half by float32's: less is better too. The goals are what the parts of a step add up to when each
+runs near what the hardware gives: docs/performance.md says more.
 """
 import dataclasses
 from typing import Mapping, Optional
@@ -12,6 +13,8 @@ EXACT = 1e-3
 # Winograd's transforms round to 1e-5 of the largest value, and normalisation by batch statistics,
 # which here are those of few values in the deepest layers, passes that on to every layer behind.
 NORMALISED = 1e-2
+# Halves have three to four digits.
+HALF = 5e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Workload:
     shape: tuple  # of the input
     quick_shape: tuple  # of the input with --quick
     goals: Mapping[int, Optional[float]]  # by number of threads: the rows that are measured
-    kind: str = "training"  # inference, compile, memory or epoch
+    kind: str = "training"  # inference, compile, memory, epoch, half or half_memory
     rounds: int = 9
     tolerance: float = EXACT  # of losses and outputs, relative to the largest
     # Large networks gain from every thread: eager PyTorch at fewer is not worth the time.
@@ -38,6 +41,28 @@ def _cnn(batch, goals):
 _RESNET = ("resnet18", (12, 3, 224, 224), (4, 3, 64, 64))
 _UNET16 = ("unet16", (1, 3, 320, 512), (1, 3, 64, 96))
 _UNET8 = ("unet8", (2, 3, 640, 1024), (2, 3, 64, 96))
+_TRANSFORMER = ("transformer", (8, 128, 256), (2, 16, 256))
+_CNN16 = ("cnn", (16, 1, 28, 28), (16, 1, 28, 28))
+
+# How half precision rounds: to nearest, and by chance.
+HALF_SIDES = ("half", "stochastic")
+HALF_TIME, HALF_MEMORY = 1.15, 0.6  # goals
+# Kinds of which less is better.
+LESS_IS_BETTER = ("memory", "half", "half_memory")
+
+
+def _half(name, network, rounds=5, kind="half"):
+    what = "time of a step" if kind == "half" else "arena"
+    goal = HALF_TIME if kind == "half" else HALF_MEMORY
+    return Workload(
+        f"{name} in half precision: the {what} by float32's",
+        *network,
+        {2: goal},
+        kind=kind,
+        rounds=rounds,
+        tolerance=HALF,
+    )
+
 
 # Ways of torch.compile(), see compiled.py. Of Inductor's the faster one counts.
 COMPILED_SIDES = ("inductor_default", "inductor_tuned", "backend")
@@ -93,9 +118,7 @@ WORKLOADS = {
     ),
     "transformer": Workload(
         "nn.TransformerEncoder, 4 layers of 256, 8 heads, 128 tokens, training, batch 8",
-        "transformer",
-        (8, 128, 256),
-        (2, 16, 256),
+        *_TRANSFORMER,
         {2: 1.5},
     ),
     "fashion_mnist_epoch": Workload(
@@ -137,4 +160,11 @@ WORKLOADS = {
     "unet16_memory": Workload(
         "peak resident memory of unet16", *_UNET16, {2: 0.8}, kind="memory", rounds=1
     ),
+    "cnn_half": _half("cnn_b16", _CNN16, rounds=9),
+    "resnet18_half": _half("resnet18_b12", _RESNET),
+    "unet16_half": _half("unet16", _UNET16, rounds=3),
+    "unet8_half": _half("unet8", _UNET8, rounds=3),
+    "transformer_half": _half("transformer", _TRANSFORMER, rounds=9),
+    "resnet18_half_memory": _half("resnet18_b12", _RESNET, kind="half_memory"),
+    "unet16_half_memory": _half("unet16", _UNET16, kind="half_memory"),
 }

@@ -14,7 +14,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 NAMES = """
 cnn_b1 cnn_b16 cnn_b64 mlp_b64 resnet18_b12 resnet18_frozen_b12 resnet18_infer_b12 unet16 unet8
 transformer fashion_mnist_epoch cnn_compile resnet18_compile unet16_compile resnet18_memory
-unet16_memory
+unet16_memory cnn_half resnet18_half unet16_half unet8_half transformer_half resnet18_half_memory
+unet16_half_memory
 """.split()
 BLOCK = "before\n<!-- begin bench/run -->\nold\n<!-- end bench/run -->\nafter\n"
 
@@ -198,6 +199,44 @@ def test_of_memory_less_is_better(module):
     assert (row["ratio"], row["reached"]) == (1.5, False)
 
 
+def test_of_half_precision_less_is_better_too(module):
+    measuring = module("measuring")
+    programs = [
+        Program(measuring, "ours", 2, 1.0),
+        Program(measuring, "half", 2, 1.25),
+        Program(measuring, "stochastic", 2, 0.75),
+    ]
+    rows = measuring.rows_of_half("cnn_half", programs, effort_of(measuring))
+    assert [(row["name"], row["ratio"], row["reached"]) for row in rows] == [
+        ("cnn_half", 1.25, False),
+        ("cnn_half_stochastic", 0.75, True),
+    ]
+    assert {row["peer_name"] for row in rows} == {"float32"}
+    assert measuring.WORKLOADS["unet16_half_memory"].goals == {2: 0.6}
+
+
+def test_half_precision_beside_our_own_float32(tmp_path):
+    file = tmp_path / "rows.json"
+    result = bench("--quick", "--only", "cnn_half,transformer_half", "--json", file)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["name"] for row in rows] == [
+        "cnn_half",
+        "cnn_half_stochastic",
+        "transformer_half",
+        "transformer_half_stochastic",
+    ]
+    assert all(row["peer_name"] == "float32" and row["goal"] is None for row in rows)
+
+
+def test_the_arena_is_what_the_log_says(tmp_path):
+    file = tmp_path / "rows.json"
+    result = bench("--quick", "--only", "unet16_half_memory", "--json", file)
+    assert result.returncode == 0, result.stderr
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["unit"] == "bytes" and row["ratio"] == pytest.approx(row["ours"] / row["peer"])
+
+
 def test_different_values_are_no_comparison(module):
     measuring = module("measuring")
     programs = [Program(measuring, side, 1, 1) for side in ("ours", "eager")]
@@ -292,6 +331,8 @@ def test_lists_workloads():
     rows = bench("--rows", "--only", "cnn_b16,unet16_memory").stdout.splitlines()
     words = [tuple(row.split()[:3]) for row in rows]
     assert words == [("cnn_b16", "1", ">="), ("cnn_b16", "2", ">="), ("unet16_memory", "2", "<=")]
+    (row,) = bench("--rows", "--only", "unet16_half").stdout.splitlines()
+    assert row.split()[:4] == ["unet16_half", "2", "<=", "1.15"]
 
 
 @pytest.mark.parametrize(
