@@ -51,6 +51,7 @@ std::string_view text_of(cpu::EpilogueKind epilogue) {
     case cpu::EpilogueKind::none:
       return "";
     case cpu::EpilogueKind::narrow:
+    case cpu::EpilogueKind::in_rooms:
       return "; goes on with steps that read little else";
     case cpu::EpilogueKind::any:
       return "; goes on with steps";

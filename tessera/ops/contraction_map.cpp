@@ -7,8 +7,10 @@
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/fused_body.h"
+#include "tessera/ops/of_halves.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/row_parts.h"
+#include "tessera/ops/run_widened.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +22,7 @@ using Types = std::vector<std::optional<TensorType>>;
 Types contraction_operands(const OpDef& base, const OpView& op) {
   Types types(operand_count(base));
   for (size_t i = 0; i < types.size(); ++i) {
-    if (op.has(i)) types[i] = op.type(i);
+    if (op.has(i)) types[i] = in_single(op.type(i));
   }
   return types;
 }
@@ -65,14 +67,14 @@ void run_map(const OpDef& base, const KernelCall& call) {
     const TensorView& operand = call.inputs[i];
     types.push_back(
         call.has_input(i)
-            ? std::optional(TensorType{operand.dtype, {operand.sizes.begin(), operand.sizes.end()}})
+            ? in_single(TensorType{operand.dtype, {operand.sizes.begin(), operand.sizes.end()}})
             : std::nullopt);
   }
   const TensorType type = base.infer(OpView(types, call.attrs)).at(0);
   const Strides strides = contiguous_strides(type.shape);
   std::vector<std::byte> memory(static_cast<size_t>(bytes(type)));
   const TensorView result{memory.data(), type.dtype, type.shape, strides};
-  base.cpu({call.inputs.first(own), {&result, 1}, call.attrs, call.pool, call.rng});
+  run_widened(base, {call.inputs.first(own), {&result, 1}, call.attrs, call.pool, call.rng});
 
   std::vector<TensorView> operands = {result};
   operands.insert(operands.end(), call.inputs.begin() + static_cast<int64_t>(own),
@@ -95,20 +97,18 @@ std::vector<Sample> samples_of(const OpDef& base) {
     sample.operands.push_back(row_parts::reals(result.shape));
     sample.attrs.set("body", body_attr(parse_body("%0 = mul(a0, a1); %1 = add(%0, a2) {alpha = "
                                                   "0.5}; %2 = relu(%1); out %2")));
+    Sample& halves = samples.emplace_back(sample_of_halves(given));
+    halves.operands.push_back(row_parts::reals(result.shape));
+    halves.attrs.set("body", body_attr(parse_body("%0 = add(a0, a1); %1 = cast(%0) {dtype = f16} "
+                                                  ": f16; out %1")));
   }
   return samples;
 }
 
-const OpDef& row_of(std::span<const OpDef> family, std::string_view name) {
-  const auto at = std::find_if(family.begin(), family.end(),
-                               [&](const OpDef& row) { return row.name == name; });
-  TESSERA_INVARIANT(at != family.end(), "there is no row '{}'", name);
-  return *at;
-}
-
-const OpDef& matmul_row() { return row_of(families::matmul(), "matmul"); }
-const OpDef& conv_row() { return row_of(families::conv(), "conv"); }
-const OpDef& input_grad_row() { return row_of(families::conv(), "conv_input_grad"); }
+const OpDef& matmul_row() { return families::row_of(families::matmul(), "matmul"); }
+const OpDef& conv_row() { return families::row_of(families::conv(), "conv"); }
+const OpDef& input_grad_row() { return families::row_of(families::conv(), "conv_input_grad"); }
+const OpDef& weight_grad_row() { return families::row_of(families::conv(), "conv_weight_grad"); }
 
 template <const OpDef& (*base)()>
 OpDef map_row() {
@@ -131,7 +131,8 @@ OpDef map_row() {
 }  // namespace
 
 const OpDef* map_of_contraction(const OpDef& contraction) {
-  return find_op(contraction.name + std::string(suffix));
+  const OpDef* single = row_in_single(contraction);
+  return find_op((single ? *single : contraction).name + std::string(suffix));
 }
 
 const OpDef* contraction_of_map(const OpDef& row) {
@@ -143,7 +144,7 @@ size_t operand_count(const OpDef& contraction) { return operand_specs(contractio
 
 std::span<const OpDef> families::contraction_map() {
   static const std::vector<OpDef> rows = {map_row<matmul_row>(), map_row<conv_row>(),
-                                          map_row<input_grad_row>()};
+                                          map_row<input_grad_row>(), map_row<weight_grad_row>()};
   return rows;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "tessera/ops/op_def.h"
 
@@ -40,7 +41,11 @@ std::span<const OpDef> random_forms();
 std::span<const OpDef> tensor_product();
 std::span<const OpDef> fused();
 std::span<const OpDef> contraction_map();
+std::span<const OpDef> of_halves();
 std::span<const OpDef> guard();
 std::span<const OpDef> collective();
+
+// For rows that are made of others: the table cannot be asked while it is made.
+const OpDef& row_of(std::span<const OpDef> family, std::string_view name);
 
 }  // namespace tessera::families

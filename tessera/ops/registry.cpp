@@ -1,5 +1,6 @@
 #include "tessera/ops/registry.h"
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 
@@ -34,7 +35,7 @@ struct Table {
                               families::fused(),         families::host(),
                               families::cross_entropy(), families::contraction_map(),
                               families::guard(),         families::collective(),
-                              families::rounding()}) {
+                              families::rounding(),      families::of_halves()}) {
       for (const OpDef& row : family) add(row);
     }
   }
@@ -56,6 +57,13 @@ const Table& table() {
 }
 
 }  // namespace
+
+const OpDef& families::row_of(std::span<const OpDef> family, std::string_view name) {
+  const auto at = std::find_if(family.begin(), family.end(),
+                               [&](const OpDef& row) { return row.name == name; });
+  TESSERA_INVARIANT(at != family.end(), "there is no row '{}'", name);
+  return *at;
+}
 
 const std::vector<const OpDef*>& all_ops() { return table().rows; }
 

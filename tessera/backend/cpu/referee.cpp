@@ -9,7 +9,9 @@
 #include "tessera/backend/cpu/value_path.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/copy.h"
+#include "tessera/ops/contraction_map.h"
 #include "tessera/ops/fused_body.h"
+#include "tessera/ops/of_halves.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/run_reference.h"
 
@@ -145,6 +147,21 @@ void move(Bytes& values, uint64_t key) {
     const float uniform = uniform_from_word(random_words({}, key, i)[0]);
     numbers[i] *= 1 + relative_move * (2 * uniform - 1);
   }
+}
+
+// Whether an operand is halves that a row computes with: what it makes of them rounds as f32 does.
+bool is_widened(const Node& node, size_t operand, const TensorType& type) {
+  if (type.dtype != DType::f16) return false;
+  const OpDef* contraction = contraction_of_map(op(node));
+  return row_in_single(op(node)) || (contraction && operand < operand_count(*contraction));
+}
+
+Bytes widened(const Bytes& halves) {
+  Bytes floats(2 * halves.size());
+  const size_t count = halves.size() / sizeof(Half);
+  widen({reinterpret_cast<const Half*>(halves.data()), count},
+        {reinterpret_cast<float*>(floats.data()), count});
+  return floats;
 }
 
 // A number around one, by at most so much.
@@ -317,10 +334,14 @@ std::vector<Bytes> Referee::reference(const Node& node, Moved moved, uint64_t ke
       continue;
     }
     memory.push_back(value(id, pool));
-    if (moved == Moved::all && graph_.type(id).dtype == DType::f32) {
+    const TensorType& type = graph_.type(id);
+    const bool wide = moved == Moved::all && is_widened(node, inputs.size(), type);
+    if (wide) memory.back() = widened(memory.back());
+    if (moved == Moved::all && (wide || type.dtype == DType::f32)) {
       move(memory.back(), key + inputs.size());
     }
-    inputs.push_back(view_of(graph_.type(id)));
+    inputs.push_back(view_of(type));
+    if (wide) inputs.back().dtype = DType::f32;
   }
   const size_t first = memory.size();
   for (const ValueId id : node.results) {
@@ -385,23 +406,25 @@ void Referee::compare(const Call& call, size_t number, size_t result, const Byte
   // Whether a product with padding is made, or a tile is transformed as a whole, is a kernel's own
   // affair; a zero times what is not finite shows the difference.
   const bool sums_products = op(graph_.node(call.node)).kind == Kind::contraction;
-  const auto furthest = [&](std::span<const std::vector<Bytes>> runs) {
+  const bool half = type.dtype == DType::f16;
+  // Beyond `own(element)`.
+  const auto furthest = [&](std::span<const std::vector<Bytes>> runs, const auto& own) {
     double most = 0;
     for (size_t i = 0; i < count; ++i) {
+      const double right = number_at(wanted, type.dtype, i);
       for (const auto& run : runs) {
-        const double distance =
-            std::fabs(number_at(run[result], type.dtype, i) - number_at(wanted, type.dtype, i));
-        if (std::isfinite(distance)) most = std::max(most, distance);
+        const double distance = std::fabs(number_at(run[result], type.dtype, i) - right);
+        if (std::isfinite(distance)) most = std::max(most, distance - own(right));
       }
     }
     return most;
   };
-  // Of what moves do, so much is one rounding to a half that turns out otherwise.
-  const double by_halves = furthest(halves_moved);
-  const bool half = type.dtype == DType::f16;
-  const double turned = std::max(by_halves, half ? half_move * largest(wanted, type.dtype) : 0);
-  const double by_moves =
-      allowed_moves * std::max(0.0, furthest(moved) - 2 * turned) + allowed_half_moves * by_halves;
+  const double by_halves = furthest(halves_moved, [](double) { return 0.0; });
+  // Of what moves do, so much is a rounding to a half that turns out otherwise.
+  const auto turned = [&](double right) {
+    return 2 * std::max(by_halves, half ? half_move * std::fabs(right) + 0x1p-24 : 0);
+  };
+  const double by_moves = allowed_moves * furthest(moved, turned) + allowed_half_moves * by_halves;
   for (size_t i = 0; i < count; ++i) {
     const double right = number_at(wanted, type.dtype, i), found = number_at(got, type.dtype, i);
     double rounding = is_floating(type.dtype) ? least : 0;

@@ -23,11 +23,16 @@ bool reads_much(const KernelUse& use) {
 }  // namespace
 
 bool may_go_on(EpilogueKind epilogue, const KernelUse& use) {
-  return epilogue == EpilogueKind::any || (epilogue == EpilogueKind::narrow && !reads_much(use));
+  if (epilogue == EpilogueKind::any) return true;
+  const bool narrow = epilogue == EpilogueKind::narrow || epilogue == EpilogueKind::in_rooms;
+  return narrow && !reads_much(use);
 }
 
 bool pays(EpilogueKind epilogue, const KernelUse& use) {
   if (epilogue == EpilogueKind::in_registers) return true;
+  if (use.outputs[0].dtype == DType::f16) {
+    return epilogue == EpilogueKind::in_rooms && may_go_on(epilogue, use);
+  }
   const int64_t size = bytes({DType::f32, use.outputs[0].geometry.shape});
   return may_go_on(epilogue, use) && size >= least_bytes_of_boxes;
 }

@@ -44,9 +44,12 @@ std::vector<Dim> merged(const Geometry& from) {
 
 // Matrices whose rows become columns: the source runs along another dimension than the target. That
 // is what converting between layouts is.
+template <typename Element>
 class TransposingCopy : public PreparedKernel {
  public:
-  static std::unique_ptr<TransposingCopy> make(const Geometry& from, TransposeBlock transpose) {
+  using Transpose = void (*)(const Element*, int64_t, int64_t, int64_t, Element*, int64_t);
+
+  static std::unique_ptr<TransposingCopy> make(const Geometry& from, Transpose transpose) {
     std::vector<Dim> dims = merged(from);
     const auto runs =
         std::find_if(dims.begin(), dims.end(), [](const Dim& d) { return d.from == 1; });
@@ -60,9 +63,9 @@ class TransposingCopy : public PreparedKernel {
   }
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
-    // Elements of four bytes, whatever they mean.
-    const auto* from = reinterpret_cast<const float*>(call.inputs[0].data);
-    auto* to = reinterpret_cast<float*>(call.outputs[0].data);
+    // Elements of so many bytes, whatever they mean.
+    const auto* from = reinterpret_cast<const Element*>(call.inputs[0].data);
+    auto* to = reinterpret_cast<Element*>(call.outputs[0].data);
     call.pool.run_ranges(count_ * cuts_, grain_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t column = i % cuts_ * step_;
@@ -80,7 +83,7 @@ class TransposingCopy : public PreparedKernel {
   }
 
  private:
-  TransposingCopy(Dim rows, Dim columns, std::vector<Dim> outer, TransposeBlock transpose)
+  TransposingCopy(Dim rows, Dim columns, std::vector<Dim> outer, Transpose transpose)
       : rows_(rows), columns_(columns), outer_(std::move(outer)), transpose_(transpose) {
     for (const Dim& dim : outer_) count_ *= dim.size;
     step_ = std::clamp<int64_t>(elements_per_piece / rows_.size / 8 * 8, 8, columns_.size);
@@ -90,7 +93,7 @@ class TransposingCopy : public PreparedKernel {
 
   Dim rows_, columns_;
   std::vector<Dim> outer_;
-  TransposeBlock transpose_;
+  Transpose transpose_;
   int64_t count_ = 1, step_ = 1, cuts_ = 1, grain_ = 1;
 };
 
@@ -115,11 +118,16 @@ void copy_from_dense(const std::byte* from, const TensorView& to, ThreadPool& po
 }
 
 KernelChoice choose_copy(DType dtype, const Geometry& from, const Target& target) {
+  std::unique_ptr<PreparedKernel> kernel;
   const TransposeBlock transpose = native_transpose(target.level);
   if (transpose && size_of(dtype) == sizeof(float)) {
-    auto kernel = TransposingCopy::make(from, transpose);
-    if (kernel) return {"transposing", std::move(kernel)};
+    kernel = TransposingCopy<float>::make(from, transpose);
   }
+  const TransposeHalves of_halves = native_transpose_of_halves(target.level);
+  if (of_halves && size_of(dtype) == sizeof(Half)) {
+    kernel = TransposingCopy<Half>::make(from, of_halves);
+  }
+  if (kernel) return {"transposing", std::move(kernel)};
   return {"strided", std::make_shared<StridedCopy>()};
 }
 

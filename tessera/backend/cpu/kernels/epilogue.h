@@ -1,6 +1,7 @@
 // What is done with the result of a contraction while it still lies in the cache. A kernel calls
 // its epilogue once for every box of the result, from the thread that finished it, and boxes
-// together are the whole result. Boxes are counted in the physical dimensions of the result.
+// together are the whole result. Boxes are counted in the physical dimensions of the result, and
+// lie in it, or dense in a room of the kernel's own.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@ constexpr size_t most_dimensions = 8;
 
 struct Box {
   std::array<int64_t, most_dimensions> begin{}, end{};
+  const float* room = nullptr;  // with all of it; null where it lies in the result
 };
 
 class Epilogue {

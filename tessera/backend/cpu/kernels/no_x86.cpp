@@ -6,6 +6,10 @@ namespace tessera::cpu {
 
 std::vector<KernelEntry> native_entries() { return {}; }
 
+std::vector<KernelEntry> native_halves_entries(const OpDef&, std::span<const KernelEntry* const>) {
+  return {};
+}
+
 std::vector<KernelEntry> native_map_entries(const OpDef&, std::span<const KernelEntry* const>) {
   return {};
 }
@@ -16,5 +20,6 @@ bool can_fuse(const BodyStep&, std::span<const DType>) { return true; }
 bool has_code(const BodyStep&, std::span<const DType>) { return true; }
 
 TransposeBlock native_transpose(CpuLevel) { return nullptr; }
+TransposeHalves native_transpose_of_halves(CpuLevel) { return nullptr; }
 
 }  // namespace tessera::cpu

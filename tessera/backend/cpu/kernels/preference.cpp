@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/contraction_map.h"
+#include "tessera/ops/of_halves.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -97,9 +98,11 @@ const Preference* find(std::string_view op) {
 
 std::span<const std::string_view> preferred_kernels(std::string_view op) {
   const Preference* line = find(op);
-  // A contraction that goes on with a body: as the contraction, unless it has a line of its own.
+  // A contraction that goes on with a body: as the contraction, unless it has a line of its own. A
+  // row of halves: as the row in f32.
   const OpDef* row = line ? nullptr : find_op(op);
   if (row && contraction_of_map(*row)) line = find(contraction_of_map(*row)->name);
+  if (row && row_in_single(*row)) line = find(row_in_single(*row)->name);
   if (!line) return {};
   return {line->kernels.begin(), line->kernels.end()};
 }

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/contraction_map.h"
 #include "tessera/ops/fused_body.h"
+#include "tessera/ops/of_halves.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -33,8 +34,9 @@ class Entries {
       add({family().begin(), family().end()});
     }
     for (const OpDef* row : all_ops()) {
-      const OpDef* contraction = contraction_of_map(*row);
+      const OpDef *contraction = contraction_of_map(*row), *single = row_in_single(*row);
       if (contraction) add(native_map_entries(*row, of(contraction->name)));
+      if (single) add(native_halves_entries(*row, of(single->name)));
     }
   }
 
@@ -100,6 +102,11 @@ KernelUse asked(const KernelEntry& entry, const KernelUse& use) {
   return own;
 }
 
+// With the layouts that it asks for itself.
+bool would_apply(const KernelEntry& entry, const KernelUse& use) {
+  return entry.wants ? !entry_wants(entry, use).empty() : entry_applies(entry, use);
+}
+
 }  // namespace
 
 KernelChoice reference_kernel(const OpDef& op) {
@@ -134,12 +141,16 @@ std::unique_ptr<PreparedKernel> prepare_entry(const KernelEntry& entry, const Ke
 
 EpilogueKind likely_epilogue(const KernelUse& use) {
   for (const KernelEntry* entry : usable_entries(use)) {
-    if (entry->follows) continue;
-    const bool would_apply =
-        entry->wants ? !entry_wants(*entry, use).empty() : entry_applies(*entry, use);
-    if (would_apply) return entry->epilogue;
+    if (!entry->follows && would_apply(*entry, use)) return entry->epilogue;
   }
   return EpilogueKind::none;
+}
+
+bool likely_reads_halves(const KernelUse& use) {
+  for (const KernelEntry* entry : usable_entries(use)) {
+    if (would_apply(*entry, use)) return entry->reads_halves;
+  }
+  return false;
 }
 
 RequestedLayouts requested_layouts(const KernelUse& use) {

@@ -36,8 +36,9 @@ struct KernelUse {
 };
 
 // Element-wise steps that a kernel does with its result while it lies in the cache: none, those
-// that read nothing else of the result's size, or any. In registers they cost nothing at all.
-enum class EpilogueKind : uint8_t { none, narrow, any, in_registers };
+// that read nothing else of the result's size, or any. In registers they cost nothing at all. In
+// rooms: narrow ones, and where they end in halves the result is never in memory as f32.
+enum class EpilogueKind : uint8_t { none, narrow, in_rooms, any, in_registers };
 
 struct KernelEntry {
   std::string_view op, name;
@@ -64,6 +65,9 @@ struct KernelEntry {
   bool uses_whole_machine = false;
   // For a contraction that goes on with a body: the entry of the contraction. Null for others.
   const KernelEntry* made_of = nullptr;
+  // Its kernels widen operands that are halves while they read them. Asked with such operands only
+  // for rows of halves (ops/of_halves.h) and contractions that go on with a body.
+  bool reads_halves = false;
   // Taken only where no other entry applies, and so never timed beside one: its bits may differ.
   bool last_resort = false;
 };
@@ -87,6 +91,10 @@ struct RequestedLayouts {
 RequestedLayouts requested_layouts(const KernelUse& use);
 // Of the entry that would be taken for such a use, if nobody else asked for anything.
 EpilogueKind likely_epilogue(const KernelUse& use);
+
+// Whether the entry that would be taken for such a use reads halves: the use is that of the row in
+// f32.
+bool likely_reads_halves(const KernelUse& use);
 
 // The entries of an operator that this machine has, the one to be preferred first; whether a target
 // may use them or not.

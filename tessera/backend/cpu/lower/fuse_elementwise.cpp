@@ -1,6 +1,7 @@
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 
 #include "tessera/backend/cpu/lower/fusion_groups.h"
@@ -12,27 +13,54 @@
 namespace tessera::cpu {
 namespace {
 
-// Groups in an order in which they can run, as close to the nodes' own as it goes.
+// Groups in an order in which they can run, as close to the nodes' own as it goes. A cast that only
+// widens halves waits for the first group that reads it: until then there are the halves.
 std::vector<size_t> running_order(const FusionGroups& groups) {
   const auto& all = groups.groups();
   std::vector<int> waiting(all.size(), 0);
   std::vector<std::vector<size_t>> readers(all.size());
   using Next = std::pair<int32_t, size_t>;  // the last node, the group
   std::priority_queue<Next, std::vector<Next>, std::greater<>> ready;
-  const auto push = [&](size_t group) { ready.emplace(all[group].nodes.back().index, group); };
+  std::vector<bool> waits(all.size(), false);  // for its first reader
+  const auto views_what_waits = [&](size_t group) {
+    const auto producers = groups.producers(group);
+    return op(groups.graph().node(all[group].nodes[0])).kind == Kind::view &&
+           std::any_of(producers.begin(), producers.end(), [&](size_t one) { return waits[one]; });
+  };
+  const std::function<void(size_t)> push = [&](size_t group) {
+    waits[group] =
+        (groups.only_widens(group) || views_what_waits(group)) && !readers[group].empty();
+    if (!waits[group]) {
+      ready.emplace(all[group].nodes.back().index, group);
+      return;
+    }
+    for (const size_t reader : readers[group]) {
+      if (--waiting[reader] == 0) push(reader);
+    }
+  };
+  std::vector<size_t> sources;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].nodes.empty()) continue;
     for (const size_t producer : groups.producers(i)) {
       readers[producer].push_back(i);
       ++waiting[i];
     }
-    if (waiting[i] == 0) push(i);
+    if (waiting[i] == 0) sources.push_back(i);
   }
+  for (const size_t group : sources) push(group);
   std::vector<size_t> order;
+  const std::function<void(size_t)> add = [&](size_t group) {
+    for (const size_t producer : groups.producers(group)) {
+      if (!waits[producer]) continue;
+      waits[producer] = false;
+      add(producer);
+    }
+    order.push_back(group);
+  };
   while (!ready.empty()) {
     const size_t group = ready.top().second;
     ready.pop();
-    order.push_back(group);
+    add(group);
     for (const size_t reader : readers[group]) {
       if (--waiting[reader] == 0) push(reader);
     }

@@ -5,6 +5,7 @@
 
 #include "tessera/backend/cpu/kernels/contraction_map.h"
 #include "tessera/backend/cpu/lower/fusion_groups.h"
+#include "tessera/backend/cpu/lower/likely_use.h"
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/contraction_map.h"
@@ -108,7 +109,9 @@ class EpilogueFuser {
     const TensorType& type = graph_.type(node->results[0]);
     if (type.dtype != DType::f32 || bytes(type) < least_bytes) return std::nullopt;
     const TensorType& seen = graph_.type(map.operands[operand]);
-    if (graph_.type(map.results[0]) != seen) return std::nullopt;
+    const TensorType& first = graph_.type(map.results[0]);
+    const bool floats = first.dtype == DType::f32 || first.dtype == DType::f16;
+    if (!floats || first.shape != seen.shape) return std::nullopt;
     for (size_t i = 0; i < map.operands.size(); ++i) {
       if (epilogue.view && !shape_in(map.operands[i], seen.shape, type.shape)) return std::nullopt;
     }
@@ -199,14 +202,6 @@ class EpilogueFuser {
     return one;
   }
 
-  KernelOperand kernel_operand(ValueId value) const {
-    if (!value.valid()) return {DType::f32, {}, false, {}};
-    const Node* producer = graph_.producer(value);
-    const bool view = producer && op(*producer).kind == Kind::view;
-    const TensorType& type = graph_.type(value);
-    return {type.dtype, from_first(view ? geometry_of_view(*producer) : dense(type.shape))};
-  }
-
   // Whether a kernel would go on with what lies in the cache.
   bool has_kernel(const Node& map, const Epilogue& epilogue) const {
     const auto one = joined(map, epilogue);
@@ -216,7 +211,7 @@ class EpilogueFuser {
     std::vector<KernelOperand> inputs, outputs;
     for (size_t i = 0; i < one->operands.size(); ++i) {
       const ValueId operand = one->operands[i];
-      inputs.push_back(kernel_operand(operand));
+      inputs.push_back(likely_operand(graph_, operand));
       if (!epilogue.view || i < one->body_begin) continue;
       inputs.back().geometry = dense(*shape_in(operand, from, to));
     }

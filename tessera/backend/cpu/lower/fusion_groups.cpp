@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/lower/widen_at_readers.h"
+#include "tessera/ops/forms.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -94,6 +95,11 @@ void FusionGroups::grow() {
 bool FusionGroups::widens(NodeId id) const {
   const auto& found = members_[static_cast<size_t>(id.index)];
   return found && !found->sum && is_widening(graph_, graph_.node(id));
+}
+
+bool FusionGroups::only_widens(size_t group) const {
+  const auto& nodes = groups_[group].nodes;
+  return groups_[group].fused && nodes.size() == 1 && widens(nodes[0]);
 }
 
 // What makes a value that a node reads; of a cast to f32, the halves.
@@ -358,19 +364,38 @@ std::vector<NodeId> FusionGroups::chain_of(size_t group, NodeId id) const {
   return chain;
 }
 
+// Of halves that are repeated by a view, those that there are.
+int64_t FusionGroups::distinct_elements(ValueId value) const {
+  const Node* producer = graph_.producer(value);
+  const int64_t all = numel(graph_.type(value).shape);
+  const bool halves = graph_.type(value).dtype == DType::f16;
+  if (!halves || !producer || op(*producer).kind != Kind::view) return all;
+  return std::min(all, extent(geometry_of_view(*producer)));
+}
+
+// A conversion from or to halves: what is made in f32 may be made again with it and without it.
+bool FusionGroups::is_of_halves(NodeId id) const {
+  const Node& node = graph_.node(id);
+  return is_conversion(node.op) && (graph_.type(node.results[0]).dtype == DType::f16 ||
+                                    graph_.type(node.operands[0]).dtype == DType::f16);
+}
+
 // Lets all readers of a value make it themselves, where that is cheap and saves storing it.
 bool FusionGroups::try_recompute(size_t group, NodeId id) {
   const ValueId value = graph_.node(id).results[0];
   if (kept_[static_cast<size_t>(value.index)]) return false;
   const auto readers = group_readers_[static_cast<size_t>(value.index)];
   const std::vector<NodeId> chain = chain_of(group, id);
-  if (readers.empty() || chain.size() > most_recomputed_steps) return false;
+  if (readers.empty()) return false;
   double flops = 0;
+  size_t steps = 0;
   for (const NodeId step : chain) {
     if (!member(step).has_code) return false;
+    if (is_of_halves(step)) continue;
     flops += flops_per_element(member(step).step);
+    ++steps;
   }
-  if (flops > most_recomputed_flops) return false;
+  if (steps > most_recomputed_steps || flops > most_recomputed_flops) return false;
 
   std::vector<FusionGroup> grown;
   for (const size_t reader : readers) {
@@ -383,7 +408,7 @@ bool FusionGroups::try_recompute(size_t group, NodeId id) {
     const auto& before = groups_[reader].reads;
     size_t new_reads = 0;
     for (const ValueId read : after.reads) {
-      const bool small = numel(graph_.type(read).shape) * small_factor <= numel(after.shape);
+      const bool small = distinct_elements(read) * small_factor <= numel(after.shape);
       if (!small && !contains(before, read)) ++new_reads;
     }
     // What backward reads anew would have to be kept from forward until then.

@@ -38,6 +38,8 @@ class FusionGroups {
   std::vector<NodeId> needed_nodes(size_t group) const;
   // Whether a value made in the group must be stored.
   bool read_outside(size_t group, ValueId value) const;
+  // A lone cast of halves to f32.
+  bool only_widens(size_t group) const;
   // A constant, or a view of one, whose readers have it as a number now.
   bool unread_now(const Node& node) const;
 
@@ -59,6 +61,8 @@ class FusionGroups {
   void release_lone_calls();
   void recompute();
   bool try_recompute(size_t group, NodeId id);
+  bool is_of_halves(NodeId id) const;
+  int64_t distinct_elements(ValueId value) const;
   std::vector<NodeId> chain_of(size_t group, NodeId id) const;
 
   bool alike(size_t a, size_t b) const;

@@ -198,15 +198,15 @@ class LayoutChooser {
     }
   }
 
-  // Tries the layouts of its operands: in each, first with everything of that rank in the layout,
-  // then with only those operands that have it already.
+  // Tries the layouts of its operands: in each, first with everything of that rank in the layout
+  // but what is repeated, then with that too, then with only those operands that have it already.
   void place_follower(DraftCall& call) {
     for (const Read& leader : call.inputs) {
       if (!leader.block.valid() || draft_.block(leader.block).layout.plain()) continue;
       const Layout layout = draft_.block(leader.block).layout;
       const Shape shape = leader.geometry.shape;
-      for (const bool all : {true, false}) {
-        if (follow(call, layout, shape, all)) return;
+      for (const Takes takes : {Takes::distinct, Takes::all, Takes::those_that_have_it}) {
+        if (follow(call, layout, shape, takes)) return;
       }
     }
     for (Read& read : call.inputs) {
@@ -214,7 +214,9 @@ class LayoutChooser {
     }
   }
 
-  bool follow(DraftCall& call, const Layout& layout, const Shape& leader, bool all) {
+  enum class Takes { distinct, all, those_that_have_it };
+
+  bool follow(DraftCall& call, const Layout& layout, const Shape& leader, Takes takes) {
     // Numbers per channel are read where they lie.
     constexpr int64_t small = 64;
     const auto takes_part = [&](const Shape& shape) {
@@ -225,7 +227,10 @@ class LayoutChooser {
     std::vector<Read> reads;
     for (const Read& read : call.inputs) {
       const bool has_it = read.block.valid() && draft_.block(read.block).layout == layout;
-      const bool in = read.block.valid() && takes_part(read.geometry.shape) && (all || has_it);
+      const bool wanted_in = takes == Takes::those_that_have_it ? has_it
+                             : takes == Takes::distinct         ? !is_spread(read.geometry)
+                                                                : true;
+      const bool in = read.block.valid() && takes_part(read.geometry.shape) && wanted_in;
       wanted.push_back(in ? layout : Layout{});
       // Asked as it will be: dense in its layout.
       reads.push_back(in ? Read{read.block, read.value,

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/backend/cpu/kernels/needs_avx2_for_test.h"
 #include "tessera/backend/cpu/lower/fuse_elementwise.h"
 #include "tessera/backend/cpu/lower/rewrite_cases_for_test.h"
 #include "tessera/backend/cpu/lower/run_graph_for_test.h"
+#include "tessera/backend/cpu/target_for_test.h"
 
 namespace tessera::cpu {
 namespace {
@@ -20,14 +22,22 @@ void expect_rewrites(const std::string& file, Graph (*rewrite)(const Graph&)) {
   }
 }
 
-TEST(WidenAtReaders, BecomesWhatIsExpected) {
-  expect_rewrites("widen_at_readers.ir", widen_at_readers);
+// Of a machine on which nothing reads halves but what is fused.
+Graph widen(const Graph& graph) { return widen_at_readers(graph, {.level = CpuLevel::portable}); }
+
+TEST(WidenAtReaders, BecomesWhatIsExpected) { expect_rewrites("widen_at_readers.ir", widen); }
+
+// Where kernels do: the others still get casts.
+using ReadHalves = NeedsAvx2;
+TEST_F(ReadHalves, BecomesWhatIsExpected) {
+  expect_rewrites("read_halves.ir",
+                  [](const Graph& graph) { return widen_at_readers(graph, target_for_test()); });
 }
 
 // With fusion behind it: what is stored between the nodes that are left.
 TEST(WidenAtReaders, HalvesAreWhatIsStored) {
   expect_rewrites("fuse_halves.ir",
-                  [](const Graph& graph) { return fuse_elementwise(widen_at_readers(graph)); });
+                  [](const Graph& graph) { return fuse_elementwise(widen(graph)); });
 }
 
 }  // namespace

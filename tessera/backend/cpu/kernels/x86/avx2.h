@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <limits>
 
-#define TESSERA_AVX2 __attribute__((target("avx2,fma")))
-#define TESSERA_AVX2_INLINE __attribute__((target("avx2,fma"), always_inline)) inline
+#define TESSERA_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define TESSERA_AVX2_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
 
 namespace tessera::cpu::avx2 {
 

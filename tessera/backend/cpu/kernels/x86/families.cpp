@@ -6,6 +6,7 @@
 #include "tessera/backend/cpu/kernels/x86/fused/instructions.h"
 #include "tessera/backend/cpu/kernels/x86/fused/space.h"
 #include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
+#include "tessera/backend/cpu/kernels/x86/halves.h"
 
 namespace tessera::cpu {
 
@@ -14,7 +15,8 @@ Family avg_pool_entries, batch8_matmul_entries, batch8_norm_entries, batch8_pool
     cross_entropy_entries, extremes_entries, few_channels_conv_entries, fused_entries,
     group_norm_entries, layer_norm_entries, max_pool_entries, means_entries, moments_entries,
     narrow_conv_entries, nll_loss_entries, packed_matmul_entries, random_entries, resample_entries,
-    softmax_entries, update_entries, update_of_product_entries, winograd_entries;
+    softmax_entries, update_entries, update_of_halves_entries, update_of_product_entries,
+    winograd_entries;
 
 std::vector<KernelEntry> native_entries() {
   std::vector<KernelEntry> all;
@@ -38,6 +40,7 @@ std::vector<KernelEntry> native_entries() {
                          resample_entries,
                          softmax_entries,
                          update_entries,
+                         update_of_halves_entries,
                          update_of_product_entries,
                          winograd_entries}) {
     for (KernelEntry entry : family()) {
@@ -59,7 +62,11 @@ bool has_code(const BodyStep& step, std::span<const DType> arguments) {
 }
 
 TransposeBlock native_transpose(CpuLevel level) {
-  return level >= CpuLevel::avx2 ? transpose_block : nullptr;
+  return level >= CpuLevel::avx2 ? static_cast<TransposeBlock>(transpose_block) : nullptr;
+}
+
+TransposeHalves native_transpose_of_halves(CpuLevel level) {
+  return level >= CpuLevel::avx2 ? transpose_halves : nullptr;
 }
 
 }  // namespace tessera::cpu

@@ -362,9 +362,22 @@ void RmspropUpdate::finish(const KernelCall& call) const { count_update(call); }
 
 std::span<const KernelEntry> update_entries() {
   static constexpr KernelEntry entries[] = {
-      {"sgd", "avx2", applies, prepare<SgdUpdate>},
-      {"adam", "avx2", applies, prepare<AdamUpdate>},
-      {"rmsprop", "avx2", applies, prepare<RmspropUpdate>},
+      // Those of halves have entries of their own, in update_of_halves.cpp.
+      {.op = "sgd",
+       .name = "avx2",
+       .applies = applies,
+       .prepare = prepare<SgdUpdate>,
+       .reads_halves = true},
+      {.op = "adam",
+       .name = "avx2",
+       .applies = applies,
+       .prepare = prepare<AdamUpdate>,
+       .reads_halves = true},
+      {.op = "rmsprop",
+       .name = "avx2",
+       .applies = applies,
+       .prepare = prepare<RmspropUpdate>,
+       .reads_halves = true},
   };
   return entries;
 }

@@ -320,8 +320,13 @@ void FusedProgram::run(const Box& box, std::span<const TensorView> operands,
   row.tail = elements % 8;
   if (elements <= 0) return;
   auto index = box.begin;
+  const float* room = box.room;  // row after row of the box
   for (bool more = true; more;) {
-    for (size_t i = 0; i < space_.operands.size(); ++i) {
+    if (box.room) {
+      row.operands[0] = reinterpret_cast<const std::byte*>(room);
+      room += elements;
+    }
+    for (size_t i = box.room ? 1 : 0; i < space_.operands.size(); ++i) {
       row.operands[i] = operands[i].data + bytes(space_.operands[i], index);
     }
     for (size_t i = 0; i < space_.results.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/backend/cpu/kernels/x86/gemm/pack.h"
+#include "tessera/backend/cpu/kernels/x86/halves.h"
 #include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
@@ -56,6 +57,7 @@ Gemm::Gemm(const GemmShape& shape) : shape_(shape), depth_(shape.depth) {
     std::swap(shape_.rows, shape_.columns);
     std::swap(shape_.a_row, shape_.b_column);
     std::swap(shape_.a_depth, shape_.b_depth);
+    std::swap(shape_.a_halves, shape_.b_halves);
     for (GemmShape::Batch& one : shape_.batch) std::swap(one.a_stride, one.b_stride);
   }
   // Strides of dimensions of one element mean nothing: let them look contiguous.
@@ -132,6 +134,16 @@ void Gemm::cut_into_pieces() {
   const int64_t a_floats = dots_ ? row_step_ * rounded_up(depth_, 8) : row_block_ * depth_block_;
   room_floats_ = room_b_floats_ + (pack_a_ && !share_a_ ? aligned_floats(a_floats) : 0);
   floats_ = shared_floats_ + pieces() * room_floats_;
+
+  int64_t a_reach = (rows - 1) * shape_.a_row + (depth_ - 1) * shape_.a_depth + 1;
+  int64_t b_reach = (depth_ - 1) * shape_.b_depth + (columns - 1) * shape_.b_column + 1;
+  for (const GemmShape::Batch& one : shape_.batch) {
+    a_reach += (one.size - 1) * one.a_stride;
+    b_reach += (one.size - 1) * one.b_stride;
+  }
+  if (shape_.a_halves && !pack_a_) wide_a_floats_ = a_reach;
+  if (shape_.b_halves && !pack_b_) wide_b_floats_ = b_reach;
+  floats_ = aligned_floats(floats_) + aligned_floats(wide_a_floats_) + wide_b_floats_;
 }
 
 int64_t Gemm::packed_b_floats() const {
@@ -227,13 +239,27 @@ void Gemm::generate() {
 
 // ---- Running
 
-void Gemm::run(const float* a, const float* b, const float* bias, float* out, ThreadPool& pool,
+void Gemm::run(const void* a, const void* b, const float* bias, float* out, ThreadPool& pool,
                std::span<std::byte> workspace, const Epilogue& epilogue) const {
   if (turned_) std::swap(a, b);
-  const Memory memory{a, b, bias, out, reinterpret_cast<float*>(workspace.data()), epilogue};
+  auto* floats = reinterpret_cast<float*>(workspace.data());
+  Memory memory{{a, shape_.a_halves}, {b, shape_.b_halves}, bias, out, floats, epilogue};
+  float* wide_b = floats + floats_ - wide_b_floats_;
+  float* wide_a = wide_b - aligned_floats(wide_a_floats_);
+  if (wide_a_floats_ > 0) memory.a = widened(memory.a, wide_a_floats_, wide_a, pool);
+  if (wide_b_floats_ > 0) memory.b = widened(memory.b, wide_b_floats_, wide_b, pool);
   if (share_a_ || share_b_) pack_shared(memory, pool);
   if (pieces() == 1) return run_piece(memory, 0);
   pool.run(pieces(), [&](int64_t piece) { run_piece(memory, piece); });
+}
+
+Gemm::Elements Gemm::widened(const Elements& elements, int64_t count, float* to,
+                             ThreadPool& pool) const {
+  const auto* from = static_cast<const Half*>(elements.data);
+  pool.run_ranges(count, floats_per_packing, [&](int64_t begin, int64_t end) {
+    widen_halves(from + begin, to + begin, end - begin);
+  });
+  return {to, false};
 }
 
 void Gemm::pack_shared(const Memory& memory, ThreadPool& pool) const {
@@ -260,10 +286,12 @@ void Gemm::pack_shared(const Memory& memory, ThreadPool& pool) const {
   for (int64_t piece = 0; piece < of_a + of_b; ++piece) pack(piece);
 }
 
-void Gemm::pack_a(const float* a, Span rows, Span depth, float* to) const {
+void Gemm::pack_a(const Elements& a, Span rows, Span depth, float* to) const {
   const Heights tiles = heights(rows.count());
-  pack_rows(a + rows.begin * shape_.a_row + depth.begin * shape_.a_depth, shape_.a_row,
-            shape_.a_depth, tiles.tall, tiles.tall_count, tiles.low_count, depth.count(), to);
+  a.visit([&](const auto* elements) {
+    pack_rows(elements + rows.begin * shape_.a_row + depth.begin * shape_.a_depth, shape_.a_row,
+              shape_.a_depth, tiles.tall, tiles.tall_count, tiles.low_count, depth.count(), to);
+  });
 }
 
 float* Gemm::shared_a(float* workspace, Span rows, int64_t block) const {
@@ -272,16 +300,19 @@ float* Gemm::shared_a(float* workspace, Span rows, int64_t block) const {
 }
 
 // Block after block of the depth; in each, panel after panel. Whole rows are read a few at a time.
-void Gemm::pack_b(const float* b, Span columns, float* to, int64_t all_columns) const {
+void Gemm::pack_b(const Elements& b, Span columns, float* to, int64_t all_columns) const {
   for (int64_t block = 0; block < depth_blocks(); ++block) {
     const Span depth = depth_range(block);
     const int64_t step = shape_.b_depth == 1 ? depth.count() : 8;
     for (int64_t k = depth.begin; k < depth.end; k += step) {
       for (int64_t j = columns.begin; j < columns.end; j += tile_columns_) {
-        pack_columns(
-            b + k * shape_.b_depth + j * shape_.b_column, shape_.b_depth, shape_.b_column,
-            std::min(step, depth.end - k), std::min(tile_columns_, columns.end - j), tile_columns_,
-            to + depth.begin * all_columns + j * depth.count() + (k - depth.begin) * tile_columns_);
+        b.visit([&](const auto* elements) {
+          pack_columns(elements + k * shape_.b_depth + j * shape_.b_column, shape_.b_depth,
+                       shape_.b_column, std::min(step, depth.end - k),
+                       std::min(tile_columns_, columns.end - j), tile_columns_,
+                       to + depth.begin * all_columns + j * depth.count() +
+                           (k - depth.begin) * tile_columns_);
+        });
       }
     }
   }
@@ -305,8 +336,8 @@ void Gemm::run_piece(const Memory& memory, int64_t piece) const {
     int64_t rest = part.batch;
     for (size_t i = shape_.batch.size(); i-- > 0;) {
       const GemmShape::Batch& one = shape_.batch[i];
-      part.a += rest % one.size * one.a_stride;
-      part.b += rest % one.size * one.b_stride;
+      part.a = part.a.from(rest % one.size * one.a_stride);
+      part.b = part.b.from(rest % one.size * one.b_stride);
       rest /= one.size;
     }
     if (dots_) {
@@ -314,11 +345,11 @@ void Gemm::run_piece(const Memory& memory, int64_t piece) const {
       continue;
     }
     if (share_b_) {
-      part.b = memory.workspace;
+      part.b = {memory.workspace, false};
     } else if (pack_b_) {
-      pack_b(part.b + column * shape_.b_column, {0, part.columns.count()}, part.room,
+      pack_b(part.b.from(column * shape_.b_column), {0, part.columns.count()}, part.room,
              rounded_up(column_step_, tile_columns_));
-      part.b = part.room;
+      part.b = {part.room, false};
     }
     run_panels(part, memory.epilogue);
   }
@@ -341,7 +372,8 @@ void Gemm::run_panels(const Part& part, const Epilogue& epilogue) const {
     for (int64_t block = 0; block < depth_blocks(); ++block) {
       const Span depth = depth_range(block);
       const DepthKind kind = depth_kind(block);
-      const float* a = part.a + rows.begin * shape_.a_row + depth.begin * shape_.a_depth;
+      const float* a =
+          part.a.from(rows.begin * shape_.a_row + depth.begin * shape_.a_depth).floats();
       int64_t low_a = low_row * shape_.a_row;
       if (pack_a_) {
         if (!share_a_) pack_a(part.a, rows, depth, packed_a);
@@ -352,9 +384,9 @@ void Gemm::run_panels(const Part& part, const Epilogue& epilogue) const {
         const int64_t end = std::min(part.columns.end, begin + group);
         for (int64_t j = begin; j < end; j += tile_columns_) {
           const size_t is_rest = part.columns.end - j < tile_columns_ ? 1 : 0;
-          const float* b =
-              pack_b_ ? part.b + depth.begin * packed_columns + (j - packed_begin) * depth.count()
-                      : part.b + depth.begin * shape_.b_depth + j;
+          const float* b = part.b.floats() + (pack_b_ ? depth.begin * packed_columns +
+                                                            (j - packed_begin) * depth.count()
+                                                      : depth.begin * shape_.b_depth + j);
           float* out = part.out + rows.begin * shape_.columns + j;
           const auto height = static_cast<size_t>(tiles.tall);
           functions_[height][is_rest][kind](a, b, out, part.bias + j, tiles.tall_count);
@@ -371,18 +403,21 @@ void Gemm::run_panels(const Part& part, const Epilogue& epilogue) const {
 
 // A few columns of the right matrix at a time serve all rows while they lie in the cache.
 void Gemm::run_dots(const Part& part, const Epilogue& epilogue) const {
-  const float* a_begin = part.a + part.rows.begin * shape_.a_row;
+  const Elements a_rows = part.a.from(part.rows.begin * shape_.a_row);
+  const float* a_begin = a_rows.floats();
   int64_t a_row = shape_.a_row;
   if (pack_a_) {
     a_row = rounded_up(depth_, 8);
     float* packed = part.room + room_b_floats_;
-    if (shape_.a_row == 1) {
-      transpose_block(a_begin, shape_.a_depth, depth_, part.rows.count(), packed, a_row);
-    } else {
+    a_rows.visit([&](const auto* elements) {
+      if (shape_.a_row == 1) {
+        transpose_block(elements, shape_.a_depth, depth_, part.rows.count(), packed, a_row);
+        return;
+      }
       for (int64_t i = 0; i < part.rows.count(); ++i)
         for (int64_t k = 0; k < depth_; ++k)
-          packed[i * a_row + k] = a_begin[i * shape_.a_row + k * shape_.a_depth];
-    }
+          packed[i * a_row + k] = as_float(elements[i * shape_.a_row + k * shape_.a_depth]);
+    });
     a_begin = packed;
   }
   const Heights tiles = heights(part.rows.count());
@@ -395,7 +430,7 @@ void Gemm::run_dots(const Part& part, const Epilogue& epilogue) const {
     for (int64_t j = part.columns.begin; j < part.columns.end; j += chunk * tile_columns_) {
       const int64_t columns = std::min(chunk * tile_columns_, part.columns.end - j);
       const int64_t whole = columns / tile_columns_, rest = columns % tile_columns_;
-      const float* b = part.b + depth.begin + j * shape_.b_column;
+      const float* b = part.b.floats() + depth.begin + j * shape_.b_column;
       int64_t i = 0;
       for (int64_t tile = 0; tile < tile_count; ++tile) {
         const int64_t height = tile < tiles.tall_count ? tiles.tall : tiles.tall - 1;

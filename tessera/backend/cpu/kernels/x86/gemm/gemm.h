@@ -12,6 +12,7 @@
 #include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/x86/gemm/code.h"
 #include "tessera/base/divided_up.h"
+#include "tessera/base/half.h"
 #include "tessera/base/thread_pool.h"
 
 namespace tessera::cpu {
@@ -28,6 +29,7 @@ struct GemmShape {
   int64_t b_depth = 0, b_column = 1;
   std::vector<Batch> batch = {};  // outermost first
   bool bias = false, relu = false;
+  bool a_halves = false, b_halves = false;  // of which type the elements are: f16, else f32
 };
 
 class Gemm {
@@ -40,13 +42,34 @@ class Gemm {
   int64_t workspace_bytes() const { return floats_ * static_cast<int64_t>(sizeof(float)); }
 
   // `epilogue` gets boxes of the result's own dimensions [batch..., row, column], a few KB each.
-  void run(const float* a, const float* b, const float* bias, float* out, ThreadPool& pool,
+  void run(const void* a, const void* b, const float* bias, float* out, ThreadPool& pool,
            std::span<std::byte> workspace, const Epilogue& epilogue = {}) const;
 
  private:
+  // Where elements lie that are read, or only packed, which widens halves.
+  struct Elements {
+    const void* data = nullptr;
+    bool halves = false;
+
+    Elements from(int64_t element) const {
+      if (halves) return {static_cast<const Half*>(data) + element, true};
+      return {static_cast<const float*>(data) + element, false};
+    }
+    const float* floats() const { return static_cast<const float*>(data); }
+    // work(const float*) or work(const Half*)
+    template <typename Work>
+    void visit(const Work& work) const {
+      if (halves) {
+        work(static_cast<const Half*>(data));
+      } else {
+        work(static_cast<const float*>(data));
+      }
+    }
+  };
   // One call's pointers.
   struct Memory {
-    const float *a, *b, *bias;
+    Elements a, b;
+    const float* bias;
     float *out, *workspace;
     const Epilogue& epilogue;
   };
@@ -60,7 +83,8 @@ class Gemm {
   };
   // One matrix of the batch, and the part of its result that a piece makes.
   struct Part {
-    const float *a, *b, *bias;
+    Elements a, b;
+    const float* bias;
     float* out;
     float *shared, *room;  // workspace of all pieces, and of this one
     Span rows, columns;
@@ -81,10 +105,11 @@ class Gemm {
   DepthKind depth_kind(int64_t block) const;
   int64_t epilogue_columns(int64_t rows) const;
 
+  Elements widened(const Elements& elements, int64_t count, float* to, ThreadPool& pool) const;
   void pack_shared(const Memory& memory, ThreadPool& pool) const;
-  void pack_a(const float* a, Span rows, Span depth, float* to) const;
+  void pack_a(const Elements& a, Span rows, Span depth, float* to) const;
   float* shared_a(float* workspace, Span rows, int64_t depth_block) const;
-  void pack_b(const float* b, Span columns, float* to, int64_t all_columns) const;
+  void pack_b(const Elements& b, Span columns, float* to, int64_t all_columns) const;
   void run_piece(const Memory& memory, int64_t piece) const;
   void run_panels(const Part& part, const Epilogue& epilogue) const;
   void run_dots(const Part& part, const Epilogue& epilogue) const;
@@ -102,6 +127,8 @@ class Gemm {
   int64_t batch_step_ = 1, row_step_ = 1, column_step_ = 1;
   int64_t shared_b_floats_ = 0, shared_floats_ = 0;
   int64_t room_floats_ = 0, room_b_floats_ = 0, floats_ = 0;
+  // Of halves that are read where they lie, not packed: they are widened first, strides and all.
+  int64_t wide_a_floats_ = 0, wide_b_floats_ = 0;
 
   std::shared_ptr<GemmCode> code_;
   // By height, by whether the columns are the last and fewer, by the kind of depth block.

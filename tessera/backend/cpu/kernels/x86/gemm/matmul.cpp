@@ -20,6 +20,8 @@ GemmShape shape_of(const KernelUse& use) {
   shape.b_column = b.strides[rank - 1];
   for (size_t i = 0; i + 2 < rank; ++i)
     shape.batch.push_back({a.shape[i], a.strides[i], b.strides[i]});
+  shape.a_halves = use.inputs[0].dtype == DType::f16;
+  shape.b_halves = use.inputs[1].dtype == DType::f16;
   return shape;
 }
 
@@ -31,8 +33,8 @@ class PackedMatmul : public PreparedKernel {
 
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
     const auto* bias = bias_ ? call.inputs[2].as<const float>() : nullptr;
-    gemm_.run(call.inputs[0].as<const float>(), call.inputs[1].as<const float>(), bias,
-              call.outputs[0].as<float>(), call.pool, workspace);
+    gemm_.run(call.inputs[0].data, call.inputs[1].data, bias, call.outputs[0].as<float>(),
+              call.pool, workspace);
   }
 
  private:
@@ -42,6 +44,10 @@ class PackedMatmul : public PreparedKernel {
 
 bool is_plain_f32(const KernelOperand& operand) {
   return operand.dtype == DType::f32 && operand.layout.plain();
+}
+
+bool is_plain_f16(const KernelOperand& operand) {
+  return operand.dtype == DType::f16 && operand.layout.plain();
 }
 
 // What the code of a tile does in the end.
@@ -87,7 +93,8 @@ bool packed_matmul_applies(const KernelUse& use) {
   if (!is_plain_f32(use.outputs[0])) return false;
   for (const KernelOperand& operand : use.inputs.first(2)) {
     const size_t rank = operand.geometry.shape.size();
-    if (!is_plain_f32(operand) || rank < 2 || rank > most_dimensions) return false;
+    if (!is_plain_f32(operand) && !is_plain_f16(operand)) return false;
+    if (rank < 2 || rank > most_dimensions) return false;
     if (numel(operand.geometry.shape) == 0) return false;
   }
   if (use.inputs[0].geometry.shape.size() != use.inputs[1].geometry.shape.size()) return false;
@@ -115,12 +122,17 @@ std::unique_ptr<PreparedKernel> prepare_packed_linear(const KernelUse& use) {
 
 std::span<const KernelEntry> packed_matmul_entries() {
   static constexpr KernelEntry entries[] = {
-      {"matmul", "packed", packed_matmul_applies, prepare_packed_matmul},
+      {.op = "matmul",
+       .name = "packed",
+       .applies = packed_matmul_applies,
+       .prepare = prepare_packed_matmul,
+       .reads_halves = true},
       {.op = "matmul_map",
        .name = "packed_linear",
        .applies = packed_linear_applies,
        .prepare = prepare_packed_linear,
-       .epilogue = EpilogueKind::in_registers},
+       .epilogue = EpilogueKind::in_registers,
+       .reads_halves = true},
   };
   return entries;
 }

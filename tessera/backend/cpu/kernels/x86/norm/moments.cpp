@@ -8,6 +8,7 @@
 
 #include "tessera/backend/cpu/kernels/table.h"
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/backend/cpu/kernels/x86/halves.h"
 #include "tessera/base/divided_up.h"
 
 namespace tessera::cpu {
@@ -77,32 +78,32 @@ TESSERA_AVX2 inline __m256 joined(const __m256 (&v)[4]) {
 }
 
 // One channel: `segments` runs of `length` neighbouring elements.
-TESSERA_AVX2 void narrow_tile(const Channels& c, const float* x, int64_t segments, int64_t length,
+template <typename Element>
+TESSERA_AVX2 void narrow_tile(const Channels& c, const Element* x, int64_t segments, int64_t length,
                               Moment& out) {
   const int64_t whole = length / lanes * lanes;
   const __m256i mask = mask_of(length - whole);
   const int64_t sampled = std::min(whole, origin_vectors * lanes);
-  __m256 sample = sampled > 0 ? _mm256_setzero_ps() : _mm256_maskload_ps(x, mask);
-  for (int64_t i = 0; i < sampled; i += lanes)
-    sample = _mm256_add_ps(sample, _mm256_loadu_ps(x + i));
+  __m256 sample = sampled > 0 ? _mm256_setzero_ps() : load_first(x, length);
+  for (int64_t i = 0; i < sampled; i += lanes) sample = _mm256_add_ps(sample, load_eight(x + i));
   const __m256 origin =
       _mm256_set1_ps(sum_of_lanes(sample) / static_cast<float>(sampled > 0 ? sampled : length));
 
   Sums sums;
   clear(sums);
   for (int64_t segment = 0; segment < segments; ++segment) {
-    const float* at = x + segment * c.segment_stride;
+    const Element* at = x + segment * c.segment_stride;
     int64_t i = 0;
     for (; i + 4 * lanes <= whole; i += 4 * lanes) {
       for (int k = 0; k < 4; ++k) {
-        step(sums, k, _mm256_sub_ps(_mm256_loadu_ps(at + i + k * lanes), origin));
+        step(sums, k, _mm256_sub_ps(load_eight(at + i + k * lanes), origin));
       }
     }
     for (int k = 0; i < whole; i += lanes, ++k) {
-      step(sums, k, _mm256_sub_ps(_mm256_loadu_ps(at + i), origin));
+      step(sums, k, _mm256_sub_ps(load_eight(at + i), origin));
     }
     if (whole == length) continue;
-    const __m256 distance = _mm256_sub_ps(_mm256_maskload_ps(at + whole, mask), origin);
+    const __m256 distance = _mm256_sub_ps(load_first(at + whole, length - whole), origin);
     step(sums, 3, _mm256_and_ps(distance, _mm256_castsi256_ps(mask)));
   }
   out.count = static_cast<double>(segments * length);
@@ -112,29 +113,34 @@ TESSERA_AVX2 void narrow_tile(const Channels& c, const float* x, int64_t segment
   out.squares[0] = squares - sum * sum / out.count;
 }
 
-// Eight channels side by side; `mask` leaves out those beyond the last.
-template <bool whole>
-TESSERA_AVX2 void wide_tile(const Channels& c, const float* x, int64_t segments, int64_t length,
-                            __m256i mask, Moment& out) {
+template <bool whole, typename Element>
+TESSERA_AVX2_INLINE __m256 channels_at(const Element* x, int64_t present) {
+  return whole ? load_eight(x) : load_first(x, present);
+}
+
+// Eight channels side by side, or those that are `present`.
+template <bool whole, typename Element>
+TESSERA_AVX2 void wide_tile(const Channels& c, const Element* x, int64_t segments, int64_t length,
+                            int64_t present, Moment& out) {
   const int64_t sampled = std::min(length, origin_vectors);
   __m256 origin = _mm256_setzero_ps();
   for (int64_t i = 0; i < sampled; ++i) {
-    origin = _mm256_add_ps(origin, load<whole>(x + i * c.step, mask));
+    origin = _mm256_add_ps(origin, channels_at<whole>(x + i * c.step, present));
   }
   origin = _mm256_div_ps(origin, _mm256_set1_ps(static_cast<float>(sampled)));
 
   Sums sums;
   clear(sums);
   for (int64_t segment = 0; segment < segments; ++segment) {
-    const float* at = x + segment * c.segment_stride;
+    const Element* at = x + segment * c.segment_stride;
     int64_t i = 0;
     for (; i + 4 <= length; i += 4, at += 4 * c.step) {
       for (int k = 0; k < 4; ++k) {
-        step(sums, k, _mm256_sub_ps(load<whole>(at + k * c.step, mask), origin));
+        step(sums, k, _mm256_sub_ps(channels_at<whole>(at + k * c.step, present), origin));
       }
     }
     for (int k = 0; i < length; ++i, ++k, at += c.step) {
-      step(sums, k, _mm256_sub_ps(load<whole>(at, mask), origin));
+      step(sums, k, _mm256_sub_ps(channels_at<whole>(at, present), origin));
     }
   }
   float origins[lanes], sum[lanes], squares[lanes];
@@ -148,32 +154,37 @@ TESSERA_AVX2 void wide_tile(const Channels& c, const float* x, int64_t segments,
   }
 }
 
-TESSERA_AVX2 void tile_moment(const Channels& c, const float* x, int64_t group, int64_t tile,
+template <typename Element>
+TESSERA_AVX2 void tile_moment(const Channels& c, const Element* x, int64_t group, int64_t tile,
                               Moment& out) {
   const int64_t row = tile / c.tiles_per_segment() * c.segments_per_tile();
   const int64_t begin = tile % c.tiles_per_segment() * c.tile_length();
   const int64_t segments = std::min(c.segments_per_tile(), c.segments - row);
   const int64_t length = std::min(c.tile_length(), c.length - begin);
-  const float* at = x + group * c.group_stride + row * c.segment_stride + begin * c.step;
+  const Element* at = x + group * c.group_stride + row * c.segment_stride + begin * c.step;
   if (!c.wide) return narrow_tile(c, at, segments, length, out);
   const int64_t present = c.count - group * lanes;
-  if (present >= lanes) return wide_tile<true>(c, at, segments, length, __m256i{}, out);
-  wide_tile<false>(c, at, segments, length, mask_of(present), out);
+  if (present >= lanes) return wide_tile<true>(c, at, segments, length, present, out);
+  wide_tile<false>(c, at, segments, length, present, out);
 }
 
 struct MeanAndVariance {
   double mean = 0, variance = 0;
 };
 
+double as_double(float value) { return value; }
+double as_double(Half value) { return to_float(value); }
+
 // As PyTorch computes it. Slow: two passes, an element at a time.
-MeanAndVariance plain_moments(const Channels& c, const float* x, int64_t channel) {
+template <typename Element>
+MeanAndVariance plain_moments(const Channels& c, const Element* x, int64_t channel) {
   const int64_t width = c.wide ? lanes : 1;
-  const float* first = x + channel / width * c.group_stride + channel % width;
+  const Element* first = x + channel / width * c.group_stride + channel % width;
   const auto total = [&](auto term) {
     double sum = 0;
     for (int64_t segment = 0; segment < c.segments; ++segment) {
-      const float* at = first + segment * c.segment_stride;
-      for (int64_t i = 0; i < c.length; ++i) sum += term(double{at[i * c.step]});
+      const Element* at = first + segment * c.segment_stride;
+      for (int64_t i = 0; i < c.length; ++i) sum += term(as_double(at[i * c.step]));
     }
     return sum / static_cast<double>(c.segments * c.length);
   };
@@ -182,6 +193,7 @@ MeanAndVariance plain_moments(const Channels& c, const float* x, int64_t channel
 }
 
 // moments(x) -> mean, var
+template <typename Element>
 class MomentsKernel : public PreparedKernel {
  public:
   explicit MomentsKernel(const Channels& channels) : c_(channels) {
@@ -199,7 +211,7 @@ class MomentsKernel : public PreparedKernel {
 
   void run(const KernelCall& call, std::span<std::byte> workspace) const override {
     auto* moments = reinterpret_cast<Moment*>(workspace.data());
-    const float* x = call.inputs[0].as<float>();
+    const Element* x = call.inputs[0].as<Element>();
     call.pool.run_ranges(c_.groups * splits_, grain_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) fold(x, i / splits_, i % splits_, moments[i]);
     });
@@ -231,7 +243,7 @@ class MomentsKernel : public PreparedKernel {
     return std::isfinite(mean) && std::isfinite(variance);
   }
 
-  void fold(const float* x, int64_t group, int64_t split, Moment& out) const {
+  void fold(const Element* x, int64_t group, int64_t split, Moment& out) const {
     const int64_t end = std::min(c_.tiles(), (split + 1) * tiles_per_split_);
     int64_t tile = split * tiles_per_split_;
     out = {};
@@ -283,20 +295,28 @@ bool folds_all_but_channels(const KernelUse& use) {
 bool applies(const KernelUse& use) {
   const KernelOperand& x = use.inputs[0];
   const bool known = x.layout.plain() || x.layout == channels_layout || x.layout == batch_layout;
-  return known && x.dtype == DType::f32 && numel(x.geometry.shape) > 0 &&
+  const bool readable = x.dtype == DType::f32 || x.dtype == DType::f16;
+  return known && readable && numel(x.geometry.shape) > 0 &&
          same_elements(x.geometry, dense(x.geometry.shape)) && folds_all_but_channels(use) &&
          use.outputs[0].layout.plain() && use.outputs[1].layout.plain();
 }
 
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
-  return std::make_unique<MomentsKernel>(channels_of(use.inputs[0]));
+  const Channels channels = channels_of(use.inputs[0]);
+  if (use.inputs[0].dtype == DType::f16) return std::make_unique<MomentsKernel<Half>>(channels);
+  return std::make_unique<MomentsKernel<float>>(channels);
 }
 
 }  // namespace
 
 std::span<const KernelEntry> moments_entries() {
   static constexpr KernelEntry entries[] = {
-      {"moments", "avx2_moments", applies, prepare, nullptr, true},
+      {.op = "moments",
+       .name = "avx2_moments",
+       .applies = applies,
+       .prepare = prepare,
+       .follows = true,
+       .reads_halves = true},
   };
   return entries;
 }

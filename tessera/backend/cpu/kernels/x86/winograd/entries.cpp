@@ -34,6 +34,14 @@ std::vector<Layout> wanted_layouts(const KernelUse& use, Row row) {
   return layouts;
 }
 
+bool is_half(const KernelUse& use, size_t operand) {
+  return use.has_input(operand) && use.inputs[operand].dtype == DType::f16;
+}
+
+bool is_float_or_half(const KernelOperand& operand) {
+  return !operand.present || operand.dtype == DType::f32 || operand.dtype == DType::f16;
+}
+
 bool is_dense(const KernelOperand& operand) {
   return same_elements(operand.geometry, dense(operand.geometry.shape));
 }
@@ -55,9 +63,10 @@ std::optional<WinogradShape> convolution_of(const KernelUse& use, Row row) {
     return std::nullopt;
   }
   const Roles roles = roles_of(use, row);
-  for (const KernelOperand* operand : {roles.input, roles.weight, roles.output}) {
-    if (operand->dtype != DType::f32) return std::nullopt;
+  for (const KernelOperand& operand : use.inputs) {
+    if (!is_float_or_half(operand)) return std::nullopt;
   }
+  if (!is_float_or_half(use.outputs[0])) return std::nullopt;
   const Shape input = logical_shape(*roles.input), weight = logical_shape(*roles.weight),
               output = logical_shape(*roles.output);
   if (weight.size() != 4 || weight[2] != 3 || weight[3] != 3) return std::nullopt;
@@ -103,7 +112,7 @@ bool applies(const KernelUse& use) {
   for (size_t i = 0; i < use.inputs.size(); ++i) {
     if (!use.has_input(i)) continue;
     const KernelOperand& operand = use.inputs[i];
-    if (operand.layout != wanted[i] || operand.dtype != DType::f32 || !is_dense(operand)) {
+    if (operand.layout != wanted[i] || !is_float_or_half(operand) || !is_dense(operand)) {
       return false;
     }
   }
@@ -118,10 +127,15 @@ std::vector<Layout> wants(const KernelUse& use) {
 template <Row row, int tile>
 std::unique_ptr<PreparedKernel> prepare(const KernelUse& use) {
   const WinogradShape shape = computed(*convolution_of(use, row), row);
-  if constexpr (row == Row::weight_grad) return std::make_unique<WinogradWeightGrad>(shape, tile);
+  if constexpr (row == Row::weight_grad) {
+    const WinogradWeightGrad::Halves halves{is_half(use, 0), is_half(use, 1)};
+    return std::make_unique<WinogradWeightGrad>(shape, tile, halves);
+  }
   using Direction = WinogradImages::Direction;
+  const WinogradImages::Halves halves{is_half(use, 0), is_half(use, 1), is_half(use, 2),
+                                      use.outputs[0].dtype == DType::f16};
   return std::make_unique<WinogradImages>(
-      shape, tile, row == Row::forward ? Direction::forward : Direction::input_grad);
+      shape, tile, row == Row::forward ? Direction::forward : Direction::input_grad, halves);
 }
 
 template <Row row, int tile>
@@ -131,7 +145,8 @@ constexpr KernelEntry entry(std::string_view op, std::string_view name) {
           .applies = applies<row, tile>,
           .prepare = prepare<row, tile>,
           .wants = wants<row, tile>,
-          .epilogue = row == Row::weight_grad ? EpilogueKind::none : EpilogueKind::narrow};
+          .epilogue = row == Row::weight_grad ? EpilogueKind::none : EpilogueKind::in_rooms,
+          .reads_halves = true};
 }
 
 }  // namespace

@@ -17,9 +17,14 @@ namespace tessera::cpu {
 class WinogradImages : public PreparedKernel, public EpilogueKernel {
  public:
   enum class Direction { forward, input_grad };
+  // Which operands are halves.
+  struct Halves {
+    bool images = false, weights = false, bias = false;
+    bool result = false;  // which is handed out in boxes with rooms of their own
+  };
 
   // The shape is that of the convolution that is computed: for input_grad, from the gradient.
-  WinogradImages(const WinogradShape& shape, int tile, Direction direction);
+  WinogradImages(const WinogradShape& shape, int tile, Direction direction, Halves halves);
 
   int64_t workspace_bytes() const override;
   // inputs: images, weights [O/8, I/8, 3, 3, 8 of I, 8 of O] as the row has them, bias?
@@ -44,15 +49,21 @@ class WinogradImages : public PreparedKernel, public EpilogueKernel {
   int64_t v_floats() const { return transform_.elements * v_stride_; }
   int64_t u_floats() const { return transform_.elements * u_stride_; }
   int64_t m_floats() const { return transform_.elements * m_stride_; }
+  int64_t box_floats() const;
   int64_t room_floats() const;
   int64_t rooms() const;
   int64_t shared_floats() const;
+  int64_t bias_floats() const;   // of one that is widened
   int64_t images_chunk() const;  // blocks whose images are transformed at a time
 
   void transform_weights(const Operands& o, int64_t column_block, int64_t begin, int64_t end,
                          float* u) const;
   void transform_images(const Operands& o, const TileBlock& block, int64_t begin, int64_t end,
                         float* v) const;
+  template <typename Element>
+  void transform_images_of(const Element* images, const TileBlock& block, int64_t begin,
+                           int64_t end, float* v) const;
+  // `m` is followed by room for a box.
   void multiply(const Operands& o, const TileBlock& block, int64_t column_block, const float* v,
                 const float* u, float* m, const Epilogue& epilogue) const;
   void run_sharing_weights(const Operands& o, float* workspace, const Epilogue& epilogue) const;
@@ -61,6 +72,7 @@ class WinogradImages : public PreparedKernel, public EpilogueKernel {
   WinogradShape shape_;
   const WinogradTransform& transform_;
   Direction direction_;
+  Halves halves_;
   Sharing sharing_;
   TileBlocks blocks_;
   int64_t column_blocks_;

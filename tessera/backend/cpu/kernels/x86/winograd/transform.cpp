@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/backend/cpu/kernels/x86/halves.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
@@ -121,8 +122,9 @@ enum class Then { store, add };
 
 // Lines from `In` to `Out` vectors, first along the columns, then along the rows. `more` is added
 // to every vector, or to what lies there already.
-template <int In, int Out, void (*line)(const __m256*, __m256*), Then then = Then::store>
-TESSERA_AVX2_INLINE void both_ways(const float* from, int64_t from_row, int64_t from_column,
+template <int In, int Out, void (*line)(const __m256*, __m256*), Then then = Then::store,
+          typename Element>
+TESSERA_AVX2_INLINE void both_ways(const Element* from, int64_t from_row, int64_t from_column,
                                    float* to, int64_t to_row, int64_t to_column,
                                    const float* more = nullptr) {
   __m256 half[Out][In];
@@ -130,7 +132,7 @@ TESSERA_AVX2_INLINE void both_ways(const float* from, int64_t from_row, int64_t 
   for (int j = 0; j < In; ++j) {
     __m256 x[In], y[Out];
 #pragma GCC unroll 6
-    for (int i = 0; i < In; ++i) x[i] = _mm256_loadu_ps(from + i * from_row + j * from_column);
+    for (int i = 0; i < In; ++i) x[i] = load_eight(from + i * from_row + j * from_column);
     line(x, y);
 #pragma GCC unroll 6
     for (int i = 0; i < Out; ++i) half[i][j] = y[i];
@@ -150,12 +152,13 @@ TESSERA_AVX2_INLINE void both_ways(const float* from, int64_t from_row, int64_t 
   }
 }
 
-template <int Size>
-TESSERA_AVX2_INLINE bool inside(const ImageTile& t) {
+template <int Size, typename Element>
+TESSERA_AVX2_INLINE bool inside(const TileOf<Element>& t) {
   return t.y >= 0 && t.x >= 0 && t.y + Size <= t.height && t.x + Size <= t.width;
 }
 
-TESSERA_AVX2_INLINE float* place_of(const ImageTile& t, int64_t i, int64_t j) {
+template <typename Element>
+TESSERA_AVX2_INLINE Element* place_of(const TileOf<Element>& t, int64_t i, int64_t j) {
   return t.image + ((t.y + i) * t.width + t.x + j) * lanes;
 }
 
@@ -163,21 +166,21 @@ TESSERA_AVX2_INLINE float* place_of(const ImageTile& t, int64_t i, int64_t j) {
 struct Part {
   int64_t top, bottom, left, right;
 };
-template <int Size>
-TESSERA_AVX2_INLINE Part part_of(const ImageTile& t) {
+template <int Size, typename Element>
+TESSERA_AVX2_INLINE Part part_of(const TileOf<Element>& t) {
   return {std::max<int64_t>(0, -t.y), std::min<int64_t>(Size, t.height - t.y),
           std::max<int64_t>(0, -t.x), std::min<int64_t>(Size, t.width - t.x)};
 }
 
-template <int Size>
-TESSERA_AVX2_INLINE void read_part(const ImageTile& t, float* to) {
+template <int Size, typename Element>
+TESSERA_AVX2_INLINE void read_part(const TileOf<Element>& t, float* to) {
   for (int64_t i = 0; i < Size * Size; ++i) {
     _mm256_storeu_ps(to + i * lanes, _mm256_setzero_ps());
   }
   const Part part = part_of<Size>(t);
   for (int64_t i = part.top; i < part.bottom; ++i) {
     for (int64_t j = part.left; j < part.right; ++j) {
-      _mm256_storeu_ps(to + (i * Size + j) * lanes, _mm256_loadu_ps(place_of(t, i, j)));
+      _mm256_storeu_ps(to + (i * Size + j) * lanes, load_eight(place_of(t, i, j)));
     }
   }
 }
@@ -194,9 +197,9 @@ TESSERA_AVX2_INLINE void write_part(const float* from, const ImageTile& t) {
 
 // The rows of tiles some steps to the right: large images come from memory in too many streams for
 // the hardware to foresee.
-template <int Size, int Step>
-TESSERA_AVX2_INLINE void prefetch(const ImageTile& t) {
-  constexpr int64_t ahead = 40, places_per_line = 2;
+template <int Size, int Step, typename Element>
+TESSERA_AVX2_INLINE void prefetch(const TileOf<Element>& t) {
+  constexpr int64_t ahead = 40, places_per_line = int64_t{64 / sizeof(Element)} / lanes;
   for (int64_t i = 0; i < Size; ++i) {
     for (int64_t j = 0; j < Step; j += places_per_line) {
       _mm_prefetch(reinterpret_cast<const char*>(place_of(t, i, ahead + j)), _MM_HINT_T0);
@@ -208,7 +211,8 @@ template <typename Lines>
 struct Maps {
   static constexpr int tile = Lines::tile, inputs = Lines::inputs;
 
-  TESSERA_AVX2 static void input(const ImageTile& from, float* v, int64_t stride) {
+  template <typename Element>
+  TESSERA_AVX2 static void input(const TileOf<Element>& from, float* v, int64_t stride) {
     if (inside<inputs>(from)) {
       prefetch<inputs, tile>(from);
       both_ways<inputs, inputs, Lines::input>(place_of(from, 0, 0), from.width * lanes, lanes, v,
@@ -239,7 +243,8 @@ struct Maps {
     write_part<tile>(part, to);
   }
 
-  TESSERA_AVX2 static void output_grad(const ImageTile& from, float* y, int64_t stride) {
+  template <typename Element>
+  TESSERA_AVX2 static void output_grad(const TileOf<Element>& from, float* y, int64_t stride) {
     if (inside<tile>(from)) {
       both_ways<tile, inputs, Lines::output_grad>(place_of(from, 0, 0), from.width * lanes, lanes,
                                                   y, inputs * stride, stride);
@@ -266,8 +271,15 @@ struct Maps {
 template <typename Lines>
 constexpr WinogradTransform transform_of() {
   using M = Maps<Lines>;
-  return {M::tile,   M::inputs * M::inputs, M::input,      M::weight,
-          M::output, M::output_grad,        M::weight_grad};
+  return {.tile = M::tile,
+          .elements = M::inputs * M::inputs,
+          .input = M::template input<const float>,
+          .input_of_halves = M::template input<const Half>,
+          .weight = M::weight,
+          .output = M::output,
+          .output_grad = M::template output_grad<const float>,
+          .output_grad_of_halves = M::template output_grad<const Half>,
+          .weight_grad = M::weight_grad};
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TESSERA_AVX2 void add_to(float* sum, const float* more, int64_t count) {
 }  // namespace
 
 struct WinogradWeightGrad::Operands {
-  const float *grad, *images;
+  const std::byte *grad, *images;  // of floats or halves
   float* result;
   ThreadPool& pool;
 };
@@ -57,9 +57,10 @@ int64_t WinogradWeightGrad::block_tiles(const WinogradShape& shape, int tile) {
   return std::clamp<int64_t>(fitting, 24, 64);
 }
 
-WinogradWeightGrad::WinogradWeightGrad(const WinogradShape& shape, int tile)
+WinogradWeightGrad::WinogradWeightGrad(const WinogradShape& shape, int tile, Halves halves)
     : shape_(shape),
       transform_(winograd_transform(tile)),
+      halves_(halves),
       cut_(cut_of(shape, tile)),
       blocks_(shape, tile, block_tiles(shape, tile)),
       column_blocks_(divided_up(shape.out, block_columns)),
@@ -91,23 +92,45 @@ int64_t WinogradWeightGrad::workspace_bytes() const {
   return floats * float_bytes;
 }
 
-// V: [element][tile][in].
 void WinogradWeightGrad::transform_input(const Operands& o, const TileBlock& block, int64_t begin,
                                          int64_t end, float* v) const {
+  if (halves_.images) {
+    transform_input_of(reinterpret_cast<const Half*>(o.images), block, begin, end, v);
+  } else {
+    transform_input_of(reinterpret_cast<const float*>(o.images), block, begin, end, v);
+  }
+}
+
+void WinogradWeightGrad::transform_grad(const Operands& o, const TileBlock& block, int64_t begin,
+                                        int64_t end, float* y) const {
+  if (halves_.grad) {
+    transform_grad_of(reinterpret_cast<const Half*>(o.grad), block, begin, end, y);
+  } else {
+    transform_grad_of(reinterpret_cast<const float*>(o.grad), block, begin, end, y);
+  }
+}
+
+// V: [element][tile][in].
+template <typename Element>
+void WinogradWeightGrad::transform_input_of(const Element* images, const TileBlock& block,
+                                            int64_t begin, int64_t end, float* v) const {
+  const auto input = input_from(transform_, images);
   const int64_t tile = transform_.tile, plane = shape_.height * shape_.width * lanes;
   for (int64_t group = begin; group < end; ++group) {
     block.each([&](int64_t index, int64_t n, int64_t y, int64_t x) {
-      const ImageTile from{const_cast<float*>(o.images) + (n * (shape_.in / lanes) + group) * plane,
-                           shape_.height, shape_.width, y * tile - shape_.pad_height,
-                           x * tile - shape_.pad_width};
-      transform_.input(from, v + index * shape_.in + group * lanes, v_stride_);
+      const TileOf<const Element> from{images + (n * (shape_.in / lanes) + group) * plane,
+                                       shape_.height, shape_.width, y * tile - shape_.pad_height,
+                                       x * tile - shape_.pad_width};
+      input(from, v + index * shape_.in + group * lanes, v_stride_);
     });
   }
 }
 
 // Y: [element][block of columns][tile][columns].
-void WinogradWeightGrad::transform_grad(const Operands& o, const TileBlock& block, int64_t begin,
-                                        int64_t end, float* y) const {
+template <typename Element>
+void WinogradWeightGrad::transform_grad_of(const Element* grad, const TileBlock& block,
+                                           int64_t begin, int64_t end, float* y) const {
+  const auto output_grad = output_grad_from(transform_, grad);
   constexpr int64_t vectors = block_columns / lanes;
   const int64_t tile = transform_.tile, tiles = block.tiles();
   const int64_t height = shape_.out_height(), width = shape_.out_width();
@@ -115,10 +138,10 @@ void WinogradWeightGrad::transform_grad(const Operands& o, const TileBlock& bloc
     const int64_t column_block = group / vectors, across = columns(column_block);
     float* to = y + column_block * block_columns * tiles + group % vectors * lanes;
     block.each([&](int64_t index, int64_t n, int64_t row, int64_t column) {
-      const ImageTile from{
-          const_cast<float*>(o.grad) + (n * (shape_.out / lanes) + group) * height * width * lanes,
-          height, width, row * tile, column * tile};
-      transform_.output_grad(from, to + index * across, y_stride_);
+      const TileOf<const Element> from{
+          grad + (n * (shape_.out / lanes) + group) * height * width * lanes, height, width,
+          row * tile, column * tile};
+      output_grad(from, to + index * across, y_stride_);
     });
   }
 }
@@ -211,8 +234,8 @@ void WinogradWeightGrad::run_cutting_weights(const Operands& o, float* workspace
 }
 
 void WinogradWeightGrad::run(const KernelCall& call, std::span<std::byte> workspace) const {
-  const Operands operands{call.inputs[0].as<float>(), call.inputs[1].as<float>(),
-                          call.outputs[0].as<float>(), call.pool};
+  const Operands operands{call.inputs[0].data, call.inputs[1].data, call.outputs[0].as<float>(),
+                          call.pool};
   auto* memory = reinterpret_cast<float*>(workspace.data());
   if (cut_ == Cut::tiles) {
     run_cutting_tiles(operands, memory);

@@ -19,8 +19,13 @@ namespace tessera::cpu {
 
 class WinogradWeightGrad : public PreparedKernel {
  public:
+  // Which operands are halves.
+  struct Halves {
+    bool grad = false, images = false;
+  };
+
   // The shape is that of the forward convolution.
-  WinogradWeightGrad(const WinogradShape& shape, int tile);
+  WinogradWeightGrad(const WinogradShape& shape, int tile, Halves halves);
 
   int64_t workspace_bytes() const override;
   // inputs: gradient of the result, images; output: [O/8, I/8, 3, 3, 8 of I, 8 of O]
@@ -45,6 +50,12 @@ class WinogradWeightGrad : public PreparedKernel {
                        float* v) const;
   void transform_grad(const Operands& o, const TileBlock& block, int64_t begin, int64_t end,
                       float* y) const;
+  template <typename Element>
+  void transform_input_of(const Element* images, const TileBlock& block, int64_t begin, int64_t end,
+                          float* v) const;
+  template <typename Element>
+  void transform_grad_of(const Element* grad, const TileBlock& block, int64_t begin, int64_t end,
+                         float* y) const;
   void add_block(const float* v, const float* y, int64_t tiles, int64_t column_block, int64_t begin,
                  int64_t end, float* sum, bool add) const;
   void write_weights(const Operands& o, const float* sum, int64_t column_block, int64_t begin,
@@ -54,6 +65,7 @@ class WinogradWeightGrad : public PreparedKernel {
 
   WinogradShape shape_;
   const WinogradTransform& transform_;
+  Halves halves_;
   Cut cut_;
   TileBlocks blocks_;
   int64_t column_blocks_;

@@ -180,7 +180,7 @@ TEST(Winograd, ConvolvesForAnyNumberOfThreads) {
     each_product(c.shape, [&](size_t in, size_t w, size_t out) {
       wanted[out] += double{o.input[in]} * double{o.weight[w]};
     });
-    const WinogradImages kernel(c.shape, c.tile, WinogradImages::Direction::forward);
+    const WinogradImages kernel(c.shape, c.tile, WinogradImages::Direction::forward, {});
     const Numbers input = to_physical(channels_layout, c.input(), o.input);
     const Numbers weight = to_physical(weights_layout, c.weight(), o.weight);
     const Numbers one = run(kernel, {&input, &weight, &o.bias}, wanted.size(), 1);
@@ -209,7 +209,7 @@ double error_beside_direct(int64_t channels) {
     wanted[out] += double{o.input[in]} * double{o.weight[w]};
     direct[out] = std::fma(o.input[in], o.weight[w], direct[out]);
   });
-  const WinogradImages kernel(c.shape, c.tile, WinogradImages::Direction::forward);
+  const WinogradImages kernel(c.shape, c.tile, WinogradImages::Direction::forward, {});
   const Numbers input = to_physical(channels_layout, c.input(), o.input);
   const Numbers weight = to_physical(weights_layout, c.weight(), o.weight);
   const Numbers got = run(kernel, {&input, &weight}, wanted.size(), 1);
@@ -235,7 +235,7 @@ TEST(Winograd, GradientByTheInput) {
     const WinogradShape& s = c.shape;
     const WinogradShape back{s.batch,          s.out,          s.in, s.out_height(), s.out_width(),
                              2 - s.pad_height, 2 - s.pad_width};
-    const WinogradImages kernel(back, c.tile, WinogradImages::Direction::input_grad);
+    const WinogradImages kernel(back, c.tile, WinogradImages::Direction::input_grad, {});
     const Numbers grad = to_physical(channels_layout, c.output(), o.grad);
     const Numbers weight = to_physical(weights_layout, c.weight(), o.weight);
     const Numbers one = run(kernel, {&grad, &weight}, wanted.size(), 1);
@@ -252,7 +252,7 @@ TEST(Winograd, GradientByTheWeights) {
     each_product(c.shape, [&](size_t in, size_t w, size_t out) {
       wanted[w] += double{o.grad[out]} * double{o.input[in]};
     });
-    const WinogradWeightGrad kernel(c.shape, c.tile);
+    const WinogradWeightGrad kernel(c.shape, c.tile, {});
     const Numbers grad = to_physical(channels_layout, c.output(), o.grad);
     const Numbers input = to_physical(channels_layout, c.input(), o.input);
     const Numbers one = run(kernel, {&grad, &input}, wanted.size(), 1);
@@ -266,7 +266,7 @@ TEST(Winograd, EpilogueSeesEveryFinishedElementOnce) {
   if (!has_avx2()) GTEST_SKIP();
   for (const Case& c : cases()) {
     const Operands o(c);
-    const WinogradImages kernel(c.shape, c.tile, WinogradImages::Direction::forward);
+    const WinogradImages kernel(c.shape, c.tile, WinogradImages::Direction::forward, {});
     const Shape shape = physical_shape(channels_layout, c.output());
     const Strides strides = contiguous_strides(shape);
     std::vector<int> seen(o.grad.size());
