@@ -258,10 +258,12 @@ class ReaderWidener {
   }
 
   // A smaller operand of a step, a bias for example, in the step's shape: so it can be one with it.
+  // Not a single value, which some rows insist on.
   bool is_repeated_in(const Node& reader, ValueId value) const {
     if (!can_be_step(op(reader)) || reader.results.size() != 1) return false;
     const Shape& shape = graph_.type(reader.results[0]).shape;
-    return numel(shape) > numel(graph_.type(value).shape) && shape.size() <= most_repeated_rank;
+    const int64_t own = numel(graph_.type(value).shape);
+    return own > 1 && own < numel(shape) && shape.size() <= most_repeated_rank;
   }
 
   ValueId widened_and_repeated(Rewriter& r, const Node& reader, ValueId value) const {
