@@ -31,6 +31,8 @@ TWO_THREADS = {"TESSERA_NUM_THREADS": "2"}
 
 # What we may say to a program that PyTorch runs.
 REFUSALS = re.compile(r"whose elements share memory")
+# PyTorch's own formulas for some gradients, which have no halves.
+REFUSED_BY_PYTORCH = re.compile(r"logcumsumexp_backward\" not implemented for 'Half'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,8 @@ def attempted(network, variables):
     try:
         return ours(network, {**BASE, **variables})
     except (Exception, SystemExit) as error:
-        if isinstance(error, poptorch.Error) and REFUSALS.search(str(error)):
+        refused = isinstance(error, poptorch.Error) and REFUSALS.search(str(error))
+        if refused or REFUSED_BY_PYTORCH.search(str(error)):
             raise Illegal(str(error)) from error
         variant = tuple(variables.items())
         return Failure(error_kind(error), f"{type(error).__name__}: {error}", variant)

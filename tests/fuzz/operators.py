@@ -43,13 +43,13 @@ UNARY = [
     "{x}.clamp(min=0.1)",
     "{x}.clamp_max(0.3)",
     # Beside the whole numbers: layers that saturate make many of those, exactly.
-    "{x} + ({x} + 0.37).floor()",
+    "{x} + ({x} + 0.375).floor()",
     "{x} + ({x} + 0.13).round()",
     "{x} - ({x} + 0.37).trunc()",
     "{x} + ({x} + 0.37).ceil()",
     "({x} + 0.37).frac()",
-    "{x} % 0.7",
-    "torch.fmod({x}, 0.9)",
+    "{x} % 0.75",
+    "torch.fmod({x}, 0.875)",
     "{x} // 0.5 + {x}",
     "torch.lerp({x}, {x} * 2, 0.3)",
     "torch.logit({x}.sigmoid() * 0.9 + 0.05)",
@@ -64,10 +64,10 @@ UNARY = [
     "{x} + torch.arange({last})",
     "{x}.clone()",
     "{x}.contiguous() * 2",
-    "torch.where({x} > 0.1, {x}, {x} * 0.2)",
+    "torch.where({x} > 0.125, {x}, {x} * 0.2)",
     "{x}.masked_fill({x} < 0, 0.25)",
     "{x} * ({x} > 0)",
-    "{x} * ({x} >= 0.2).to({x}.dtype)",
+    "{x} * ({x} >= 0.25).to({x}.dtype)",
     "torch.logaddexp({x}, {x} * 0.5)",
     "torch.hypot({x}, {x} + 1)",
     "torch.special.expit({x})",
@@ -427,7 +427,7 @@ def masked(g):
     """A comparison that several steps use."""
     x = g.value()
     m, v, w = g.fresh("m"), g.fresh(), g.fresh()
-    test = g.pick(["{x} > 0", "{x} <= 0.3", "({x} > -0.5) & ({x} < 0.5)", "~({x} >= 0.1)"])
+    test = g.pick(["{x} > 0", "{x} <= 0.25", "({x} > -0.5) & ({x} < 0.5)", "~({x} >= 0.125)"])
     if not g.add("mask", [x], f"{m} = {test.format(x=x)}"):
         return
     if g.add("mask", [x, m], f"{v} = torch.where({m}, {x}, {x}.mean())"):
