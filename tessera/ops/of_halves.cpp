@@ -161,7 +161,7 @@ OpDef update_on_halves() {
     for (size_t i = 0; i < halves.operands.size(); ++i) {
       SampleOperand& operand = halves.operands[i];
       if (!operand.present || i == optimizer_parts::step ||
-          operand.type.shape != halves.operands[0].type.shape || operand.type.shape == Shape{}) {
+          operand.type.shape != halves.operands[0].type.shape || operand.type.shape.empty()) {
         continue;
       }
       operand.type.dtype = DType::f16;
