@@ -20,6 +20,7 @@ from ._errors import createPoptorchError
 from ._executor import PoplarExecutor, inferenceModel, trainingModel
 from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._module_repr import module_repr, print
+from ._multi_conv import MultiConv
 from ._structure import ICustomArgParser, registerCustomArgParser
 from ._tensor_ids import accessAttributes, getIpuTensorId
 from ._logging import logger, setLogLevel
@@ -76,6 +77,7 @@ __all__ = [
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
+    "MultiConv",
     "MultiConvPlanType",
     "NameScope",
     "Options",

@@ -4,6 +4,7 @@ import torch
 
 from . import poptorch_core
 from ._checks import short, spoken_class, whole_number
+from ._multi_conv import MultiConv  # noqa: F401
 from ._annotations import (  # noqa: F401
     Attribute,
     BeginBlock,

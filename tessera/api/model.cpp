@@ -3,6 +3,9 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "tessera/api/spoken.h"
+#include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
 #include "tessera/torch/own_operators.h"
 
 namespace tessera {
@@ -38,6 +41,30 @@ std::vector<ModuleClass> detail::module_classes(const torch::nn::Module& module)
 
 at::Tensor identity_loss(const at::Tensor& x, LossReduction reduction) {
   return call_own("identity_loss", {x, static_cast<int64_t>(reduction)})[0];
+}
+
+MultiConv& MultiConv::partialsTypes(std::vector<at::ScalarType> types) {
+  for (const at::ScalarType type : types) {
+    check(type == at::kFloat || type == at::kHalf, ErrorKind::value,
+          "partialsTypes takes torch.float or torch.half, not {}", spoken_type(type));
+  }
+  types_ = std::move(types);
+  return *this;
+}
+
+void MultiConv::run(const std::function<void()>& work) const {
+  if (!is_capturing()) return work();
+  Recorder& recorder = *current_recorder();
+  recorder.begin_multi_conv();
+  try {
+    work();
+  } catch (...) {
+    recorder.forget_multi_conv();
+    throw;
+  }
+  std::vector<DType> partials;
+  for (const at::ScalarType type : types_) partials.push_back(dtype_of(type));
+  recorder.end_multi_conv(partials);
 }
 
 }  // namespace tessera

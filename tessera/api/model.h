@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include <any>
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -230,5 +231,21 @@ enum class LossReduction { sum = 0, mean = 1, none = 2 };
 // Reduces `x` and marks the result as the loss to train on. Outside a wrapped model it only
 // reduces.
 at::Tensor identity_loss(const at::Tensor& x, LossReduction reduction);
+
+// Convolutions of a forward that belong together, and what is said about them, for their gradients
+// too. They run as they always do.
+class MultiConv {
+ public:
+  // What sums of convolutions of halves are kept in, torch::kFloat or torch::kHalf: one for all, or
+  // one for each. It goes before what the options say.
+  MultiConv& partialsTypes(std::vector<at::ScalarType> types);
+
+  // Runs `work`, which computes them. Error inside another one, or where there is no convolution
+  // or another number of them; outside a wrapped model it only runs.
+  void run(const std::function<void()>& work) const;
+
+ private:
+  std::vector<at::ScalarType> types_;
+};
 
 }  // namespace tessera

@@ -211,6 +211,72 @@ TEST(CompileHooks, RunAroundEveryCompilationInOrder) {
   EXPECT_FALSE(message_of(ErrorKind::runtime, [] { registerPreCompileHook(nullptr); }).empty());
 }
 
+struct ConvsImpl : nn::Module {
+  nn::Conv1d left{nn::Conv1dOptions(40, 2, 3).bias(false)},
+      right{nn::Conv1dOptions(40, 2, 3).bias(false)};
+  std::optional<std::vector<at::ScalarType>> types;
+  int depth = 1;
+
+  ConvsImpl() {
+    register_module("left", left);
+    register_module("right", right);
+  }
+  std::vector<at::Tensor> forward(const at::Tensor& x) {
+    if (!types) return {left(x), right(x)};
+    std::vector<at::Tensor> results;
+    const auto work = [&] {
+      if (depth > 0) results = {left(x), right(x)};
+    };
+    MultiConv multi;
+    multi.partialsTypes(*types);
+    multi.run([&] { depth > 1 ? multi.run(work) : work(); });
+    return results;
+  }
+};
+TORCH_MODULE(Convs);
+
+// spec: 6 MultiConv, 11 partials
+TEST(MultiConv, GoesBeforeTheOptions) {
+  torch::manual_seed(1);
+  Convs convs;
+  convs->to(torch::kHalf);
+  const auto x = (4 * torch::randn({2, 40, 30})).to(torch::kHalf);
+  const auto results = [&](std::optional<std::vector<at::ScalarType>> types, at::ScalarType type) {
+    convs->types = std::move(types);
+    Options options;
+    options.Precision().setPartialsType(type);
+    return inferenceModel(convs, options)(x);
+  };
+  const auto floats = results(std::nullopt, torch::kFloat);
+  const auto halves = results(std::nullopt, torch::kHalf);
+  EXPECT_FALSE(floats[0].equal(halves[0]) || floats[1].equal(halves[1]));
+  const auto mixed = results({{torch::kHalf, torch::kFloat}}, torch::kFloat);
+  EXPECT_TRUE(mixed[0].equal(halves[0]) && mixed[1].equal(floats[1]));
+  const auto all = results({{torch::kFloat}}, torch::kHalf);
+  EXPECT_TRUE(all[0].equal(floats[0]) && all[1].equal(floats[1]));
+  const auto none = results({{}}, torch::kHalf);
+  EXPECT_TRUE(none[0].equal(halves[0]) && none[1].equal(halves[1]));
+}
+
+// spec: 6 MultiConv
+TEST(MultiConv, SaysWhatItCannotBe) {
+  Convs convs;
+  const auto message = [&] {
+    return message_of(ErrorKind::user, [&] { inferenceModel(convs)(torch::randn({2, 40, 30})); });
+  };
+  convs->types = {torch::kHalf, torch::kHalf, torch::kHalf};
+  EXPECT_NE(message().find("has 3 types, but there are 2 convolutions"), std::string::npos);
+  convs->types->clear();
+  convs->depth = 2;
+  EXPECT_NE(message().find("begins inside another one"), std::string::npos);
+  convs->depth = 0;
+  EXPECT_NE(message().find("no convolution in a MultiConv"), std::string::npos);
+  EXPECT_TRUE(convs(torch::ones({2, 40, 30})).empty());  // on the host it is nothing
+  EXPECT_NE(message_of(ErrorKind::value, [] { MultiConv().partialsTypes({torch::kDouble}); })
+                .find("torch.float64"),
+            std::string::npos);
+}
+
 // spec: 1.1 ipuHardwareIsAvailable, 1.1 ipuHardwareVersion
 TEST(Hardware, IsVirtual) {
   unsetenv("POPTORCH_IPU_MODEL");

@@ -50,6 +50,22 @@ constexpr Half to_half(float value) {
   return with_sign((rounded - exponent_difference) >> 13);
 }
 
+// to_float(to_half(value)), in a form that compilers make vector code of. A NaN stays as it is.
+constexpr float rounded_to_half(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rest = bits & 0x7FFFFFFFU;
+  constexpr uint32_t infinity = 0x7F800000U;
+  // What has no room in a half has none beside a number 2^13 times as large, either.
+  const uint32_t exponent = rest & infinity;
+  const uint32_t least = std::bit_cast<uint32_t>(0x1p-14F);
+  const uint32_t most = std::bit_cast<uint32_t>(32768.0F);
+  const uint32_t in_range = exponent < least ? least : exponent > most ? most : exponent;
+  const auto beside = std::bit_cast<float>(in_range + (13U << 23));
+  const float rounded = (std::bit_cast<float>(rest) + beside) - beside;
+  const uint32_t finite = rounded < 65536 ? std::bit_cast<uint32_t>(rounded) : infinity;
+  return std::bit_cast<float>((bits & 0x80000000U) | (rest > infinity ? rest : finite));
+}
+
 // Many at once, with the instructions for it where the compiler may use them. Both have the same
 // length and do not overlap.
 void widen(std::span<const Half> from, std::span<float> to);

@@ -41,9 +41,12 @@ double slowly_rounded(double value) {
 void expect_rounded(float value) {
   const Half half = to_half(value);
   if (std::isnan(value)) {
-    EXPECT_TRUE(is_nan(half)) << value;
+    EXPECT_TRUE(is_nan(half) && std::isnan(rounded_to_half(value))) << value;
     return;
   }
+  EXPECT_EQ(std::bit_cast<uint32_t>(rounded_to_half(value)),
+            std::bit_cast<uint32_t>(to_float(half)))
+      << value;
   const double wanted = slowly_rounded(static_cast<double>(value));
   EXPECT_EQ(value_of(half), wanted) << value;
   EXPECT_EQ(half.bits >> 15 != 0, std::signbit(value)) << value;

@@ -38,6 +38,16 @@ void bind_capture(py::module_& module) {
     const auto losses = losses_in_python();
     return std::vector<std::string>(losses.begin(), losses.end());
   });
+  module.def("begin_multi_conv", [] { recorder().begin_multi_conv(); });
+  module.def("forget_multi_conv", [] { recorder().forget_multi_conv(); });
+  module.def(
+      "end_multi_conv",
+      [](const std::vector<bool>& halves) {
+        std::vector<DType> partials;
+        for (const bool half : halves) partials.push_back(half ? DType::f16 : DType::f32);
+        return recorder().end_multi_conv(partials);
+      },
+      "Takes for each convolution whether its partials are halves; returns how many there are.");
   module.def("value_number",
              [](const at::Tensor& tensor) { return recorder().value_number(tensor); });
 }

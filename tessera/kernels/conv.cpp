@@ -262,7 +262,7 @@ void store_tile(const float* tile, Range channels, Range positions, const float*
 template <typename MakeLines>
 void sum_over_windows(const Field& source, const Meeting& meeting, int64_t groups,
                       int64_t result_channels, const TensorView* bias, const TensorView& out,
-                      ThreadPool& pool, const MakeLines& weight_lines) {
+                      ThreadPool& pool, const Partials& partials, const MakeLines& weight_lines) {
   const int64_t rows = result_channels / groups;
   const int64_t source_channels = source.channels / groups;
   const int64_t per_image = product(meeting.positions);
@@ -277,8 +277,14 @@ void sum_over_windows(const Field& source, const Meeting& meeting, int64_t group
     const int64_t first = group * source_channels;
     const PositionLines positions(source, meeting, {first, first + source_channels});
     tile.resize(static_cast<size_t>(tiles.row_step * tiles.col_step));
-    multiply(weight_lines(group), row_range, positions, col_range, {0, depth}, tile.data(),
-             col_range.count(), pool.level());
+    if (partials.half) {
+      const HalfSums sums{partials, {depth, source_channels}, cols, group * rows * cols};
+      multiply(weight_lines(group), row_range, positions, col_range, sums,
+               {0, sums.blocks.stretches()}, tile.data(), col_range.count(), pool.level());
+    } else {
+      multiply(weight_lines(group), row_range, positions, col_range, {0, depth}, tile.data(),
+               col_range.count(), pool.level());
+    }
     const Range channels{group * rows + row_range.begin, group * rows + row_range.end};
     store_tile(tile.data(), channels, col_range, bias ? bias->as<const float>() : nullptr,
                bias ? bias->strides[0] : 0, result_channels, per_image, out.as<float>());
@@ -288,7 +294,8 @@ void sum_over_windows(const Field& source, const Meeting& meeting, int64_t group
 }  // namespace
 
 void conv(const TensorView& input, const TensorView& weight, const TensorView& bias,
-          const ConvParams& params, const TensorView& out, ThreadPool& pool) {
+          const ConvParams& params, const TensorView& out, ThreadPool& pool,
+          const Partials& partials) {
   if (out.numel() == 0) return;
   const Field source(input);
   const Field filter(weight);
@@ -296,7 +303,7 @@ void conv(const TensorView& input, const TensorView& weight, const TensorView& b
       forward_meeting(filter.size, spatial(out.sizes, 2, 1), source, Params(params));
   const int64_t per_group = weight.sizes[0] / params.groups;
   sum_over_windows(source, meeting, params.groups, weight.sizes[0], bias.present ? &bias : nullptr,
-                   out, pool, [&](int64_t group) {
+                   out, pool, partials, [&](int64_t group) {
                      return WeightLines(filter.data + group * per_group * filter.batch_stride,
                                         filter.batch_stride, filter.channel_stride, filter.channels,
                                         filter.size, filter.stride);
@@ -304,14 +311,14 @@ void conv(const TensorView& input, const TensorView& weight, const TensorView& b
 }
 
 void conv_input_grad(const TensorView& grad, const TensorView& weight, const ConvParams& params,
-                     const TensorView& out, ThreadPool& pool) {
+                     const TensorView& out, ThreadPool& pool, const Partials& partials) {
   if (out.numel() == 0) return;
   const Field source(grad);
   const Field filter(weight);
   const Meeting meeting =
       backward_meeting(filter.size, spatial(out.sizes, 2, 1), source, Params(params));
   const int64_t per_group = weight.sizes[0] / params.groups;
-  sum_over_windows(source, meeting, params.groups, out.sizes[1], nullptr, out, pool,
+  sum_over_windows(source, meeting, params.groups, out.sizes[1], nullptr, out, pool, partials,
                    [&](int64_t group) {
                      return WeightLines(filter.data + group * per_group * filter.batch_stride,
                                         filter.channel_stride, filter.batch_stride, per_group,
@@ -320,7 +327,7 @@ void conv_input_grad(const TensorView& grad, const TensorView& weight, const Con
 }
 
 void conv_weight_grad(const TensorView& grad, const TensorView& input, const ConvParams& params,
-                      const TensorView& out, ThreadPool& pool) {
+                      const TensorView& out, ThreadPool& pool, const Partials& partials) {
   if (out.numel() == 0) return;
   const Field result(grad);
   const Field source(input);
@@ -332,7 +339,8 @@ void conv_weight_grad(const TensorView& grad, const TensorView& input, const Con
   const int64_t depth = source.batch * product(result.size);
   const ProductTiles tiles(rows, cols, params.groups);
 
-  // Small weights with many positions: the positions are cut too, and the parts added in order.
+  // Small weights with many positions: the positions are cut too, and the parts added in order. In
+  // halves the parts are stretches, as many of them at a time.
   constexpr int64_t wanted_pieces = 32;
   constexpr int64_t least_depth = 1024;
   const int64_t count = params.groups * tiles.count();
@@ -340,29 +348,44 @@ void conv_weight_grad(const TensorView& grad, const TensorView& input, const Con
       std::clamp<int64_t>(std::min(wanted_pieces / count, depth / least_depth), 1, wanted_pieces);
   const int64_t part_depth = divided_up(depth, parts);
   const int64_t size = out.numel();
+  const PartialBlocks blocks(depth, depth);
   ScratchVector<float> partial(static_cast<size_t>(parts > 1 ? parts * size : 0));
-  pool.run(count * parts, [&](int64_t piece) {
-    const int64_t part = piece / count;
-    const int64_t group = piece % count / tiles.count();
-    const Range row_range = tiles.rows(piece % tiles.count(), rows);
-    const Range col_range = tiles.cols(piece % tiles.count(), cols);
-    const Range depth_range{std::min(part * part_depth, depth),
-                            std::min((part + 1) * part_depth, depth)};
-    float* to = parts > 1 ? partial.data() + part * size : out.as<float>();
-    to += (group * rows + row_range.begin) * cols + col_range.begin;
-    multiply(PatchLines(result, places, group * rows), row_range,
-             PatchLines(source, patches, group * out.sizes[1]), col_range, depth_range, to, cols,
-             pool.level());
-  });
-  if (parts == 1) return;
-  pool.run_ranges(size, 16384, [&](int64_t begin, int64_t end) {
-    float* to = out.as<float>();
-    std::copy(partial.begin() + begin, partial.begin() + end, to + begin);
-    for (int64_t part = 1; part < parts; ++part) {
-      const float* from = partial.data() + part * size;
-      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
-    }
-  });
+  const auto sum_parts = [&](int64_t first, int64_t here) {
+    pool.run(count * here, [&](int64_t piece) {
+      const int64_t part = piece / count;
+      const int64_t group = piece % count / tiles.count();
+      const Range row_range = tiles.rows(piece % tiles.count(), rows);
+      const Range col_range = tiles.cols(piece % tiles.count(), cols);
+      const PatchLines left(result, places, group * rows);
+      const PatchLines right(source, patches, group * out.sizes[1]);
+      float* to = parts > 1 ? partial.data() + part * size : out.as<float>();
+      to += (group * rows + row_range.begin) * cols + col_range.begin;
+      if (partials.half) {
+        const Range stretches =
+            parts > 1 ? Range{first + part, first + part + 1} : Range{0, blocks.stretches()};
+        multiply(left, row_range, right, col_range, {partials, blocks, cols, group * rows * cols},
+                 stretches, to, cols, pool.level());
+      } else {
+        const Range depth_range{std::min(part * part_depth, depth),
+                                std::min((part + 1) * part_depth, depth)};
+        multiply(left, row_range, right, col_range, depth_range, to, cols, pool.level());
+      }
+    });
+  };
+  if (parts == 1) return sum_parts(0, 1);
+  const int64_t all = partials.half ? blocks.stretches() : parts;
+  for (int64_t first = 0; first < all; first += parts) {
+    const int64_t here = std::min(parts, all - first);
+    sum_parts(first, here);
+    pool.run_ranges(size, 16384, [&](int64_t begin, int64_t end) {
+      float* to = out.as<float>();
+      if (first == 0) std::copy(partial.begin() + begin, partial.begin() + end, to + begin);
+      for (int64_t part = first == 0 ? 1 : 0; part < here; ++part) {
+        const float* from = partial.data() + part * size;
+        for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+      }
+    });
+  }
 }
 
 }  // namespace tessera::kernels

@@ -1,6 +1,7 @@
 #include "tessera/kernels/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -54,6 +55,51 @@ void multiply_block(const float* left, int64_t rows, const float* right, int64_t
   }
 }
 
+// Consecutive blocks of halves that are packed together.
+struct HalfBlocks {
+  std::array<int32_t, PartialBlocks::stretch_blocks> sizes;
+  std::array<RoundingStream, PartialBlocks::stretch_blocks> streams;
+  int64_t count = 0, depth = 0;
+
+  HalfBlocks(const HalfSums& sums, int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block, ++count) {
+      const int64_t size = sums.blocks.size(block);
+      if (depth + size > block_depth) return;
+      const auto at = static_cast<size_t>(count);
+      sizes[at] = static_cast<int32_t>(size);
+      if (sums.partials.by_chance) streams[at] = rounding_of_block(sums.partials, block);
+      depth += size;
+    }
+  }
+};
+
+// The same with sums in halves, which go on with those in `out` or begin anew.
+void multiply_half_block(const float* left, Range rows, const float* right, Range cols,
+                         const HalfSums& sums, const HalfBlocks& blocks, bool add, float* out,
+                         int64_t out_stride, CpuLevel level) {
+  const HalfPanelKernel add_panels = half_panel_kernel(level);
+  for (int64_t col = 0; col < cols.count(); col += panel_cols) {
+    const int64_t width = std::min(panel_cols, cols.count() - col);
+    for (int64_t row = 0; row < rows.count(); row += panel_rows) {
+      const int64_t height = std::min(panel_rows, rows.count() - row);
+      float* to = out + row * out_stride + col;
+      float panel[panel_rows * panel_cols] = {};
+      for (int64_t i = 0; add && i < height; ++i) {
+        std::copy_n(to + i * out_stride, width, panel + i * panel_cols);
+      }
+      const int64_t first = sums.first + (rows.begin + row) * sums.cols + cols.begin + col;
+      add_panels({.a = left + row * blocks.depth,
+                  .b = right + col * blocks.depth,
+                  .blocks = {blocks.sizes.data(), static_cast<size_t>(blocks.count)},
+                  .streams = sums.partials.by_chance ? blocks.streams.data() : nullptr,
+                  .first_sum = static_cast<uint32_t>(first),
+                  .row_step = static_cast<uint32_t>(sums.cols)},
+                 panel);
+      store_sums(panel, height, width, false, to, out_stride);
+    }
+  }
+}
+
 // Integers wrap around as in PyTorch; products of unsigned values do so without undefined
 // behaviour.
 template <typename T>
@@ -82,7 +128,7 @@ void multiply_integers(const TensorView& a, const TensorView& b, const TensorVie
 }
 
 void multiply_floats(const TensorView& a, const TensorView& b, const TensorView& out,
-                     ThreadPool& pool) {
+                     ThreadPool& pool, const Partials& partials) {
   const size_t r = a.sizes.size() - 2;
   const int64_t batches = r ? a.sizes[0] : 1;
   const int64_t rows = a.sizes[r];
@@ -98,7 +144,13 @@ void multiply_floats(const TensorView& a, const TensorView& b, const TensorView&
     const StridedLines right(b.as<const float>() + (r ? batch * b.strides[0] : 0), b.strides[r + 1],
                              b.strides[r]);
     float* to = out.as<float>() + (batch * rows + row_range.begin) * cols + col_range.begin;
-    multiply(left, row_range, right, col_range, {0, depth}, to, cols, pool.level());
+    if (!partials.half) {
+      multiply(left, row_range, right, col_range, {0, depth}, to, cols, pool.level());
+      return;
+    }
+    const HalfSums sums{partials, {depth, depth}, cols, batch * rows * cols};
+    multiply(left, row_range, right, col_range, sums, {0, sums.blocks.stretches()}, to, cols,
+             pool.level());
   });
 }
 
@@ -164,6 +216,36 @@ void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Ran
   }
 }
 
+void multiply(const Lines& left, Range rows, const Lines& right, Range cols, const HalfSums& sums,
+              Range stretches, float* out, int64_t out_stride, CpuLevel level) {
+  thread_local std::vector<float> left_memory;
+  thread_local std::vector<float> right_memory;
+  thread_local std::vector<float> stretch_memory;
+  float* packed_left = scratch(left_memory, padded(rows.count(), panel_rows) * block_depth);
+  float* packed_right = scratch(right_memory, padded(cols.count(), panel_cols) * block_depth);
+
+  if (stretches.count() == 0) fill_zero(rows.count(), cols.count(), out, out_stride);
+  for (int64_t stretch = stretches.begin; stretch < stretches.end; ++stretch) {
+    const bool first = stretch == stretches.begin;
+    float* to = first ? out : scratch(stretch_memory, rows.count() * cols.count());
+    const int64_t to_stride = first ? out_stride : cols.count();
+    const int64_t begin = stretch * PartialBlocks::stretch_blocks;
+    const int64_t end = std::min(begin + PartialBlocks::stretch_blocks, sums.blocks.count());
+    for (int64_t block = begin; block < end;) {
+      const HalfBlocks blocks(sums, block, end);
+      const int64_t k = sums.blocks.begin(block);
+      left.pack(rows, {k, k + blocks.depth}, panel_rows, packed_left);
+      right.pack(cols, {k, k + blocks.depth}, panel_cols, packed_right);
+      multiply_half_block(packed_left, rows, packed_right, cols, sums, blocks, block != begin, to,
+                          to_stride, level);
+      block += blocks.count;
+    }
+    for (int64_t i = 0; !first && i < rows.count(); ++i) {
+      for (int64_t j = 0; j < cols.count(); ++j) out[i * out_stride + j] += to[i * to_stride + j];
+    }
+  }
+}
+
 PackedColumns::PackedColumns(const Lines& columns, int64_t count, int64_t depth, ThreadPool& pool)
     : count_(count),
       depth_(depth),
@@ -192,11 +274,12 @@ void PackedColumns::multiply(const Lines& left, Range rows, float* out, int64_t 
   }
 }
 
-void matmul(const TensorView& a, const TensorView& b, const TensorView& out, ThreadPool& pool) {
+void matmul(const TensorView& a, const TensorView& b, const TensorView& out, ThreadPool& pool,
+            const Partials& partials) {
   if (out.numel() == 0) return;
   switch (out.dtype) {
     case DType::f32:
-      return multiply_floats(a, b, out, pool);
+      return multiply_floats(a, b, out, pool, partials);
     case DType::i32:
       return multiply_integers<int32_t>(a, b, out, pool);
     case DType::i64:

@@ -1,7 +1,7 @@
 // Matrix products in float32, blocked for caches and registers. A side of the product says itself
 // how its values are packed into panels, so that a convolution is a product without its patches
 // ever being written out. Sums run over blocks of the depth in order: the same bits for any number
-// of threads.
+// of threads. They are floats, or halves (partials.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "tessera/base/scratch.h"
 #include "tessera/base/tensor_view.h"
 #include "tessera/base/thread_pool.h"
+#include "tessera/kernels/partials.h"
 
 namespace tessera::kernels {
 
@@ -55,6 +56,18 @@ struct ProductTiles {
 void multiply(const Lines& left, Range rows, const Lines& right, Range cols, Range depth,
               float* out, int64_t out_stride, CpuLevel level);
 
+// What sums in halves depend on beside their factors.
+struct HalfSums {
+  const Partials& partials;
+  PartialBlocks blocks;
+  int64_t cols;       // of the whole product
+  int64_t first = 0;  // the number of its first sum, where there are several products
+};
+
+// The same with sums in halves, over some stretches of the depth.
+void multiply(const Lines& left, Range rows, const Lines& right, Range cols, const HalfSums& sums,
+              Range stretches, float* out, int64_t out_stride, CpuLevel level);
+
 // All columns of a right matrix that is multiplied many times, packed once.
 class PackedColumns {
  public:
@@ -70,6 +83,7 @@ class PackedColumns {
 };
 
 // out = a b for matrices, or for each pair of two batches of matrices. Types: f32 and integers.
-void matmul(const TensorView& a, const TensorView& b, const TensorView& out, ThreadPool& pool);
+void matmul(const TensorView& a, const TensorView& b, const TensorView& out, ThreadPool& pool,
+            const Partials& partials = {});
 
 }  // namespace tessera::kernels

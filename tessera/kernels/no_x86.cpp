@@ -2,3 +2,4 @@
 #include "tessera/kernels/panels.h"
 
 tessera::kernels::PanelKernel tessera::kernels::avx2_panel_kernel() { return nullptr; }
+tessera::kernels::HalfPanelKernel tessera::kernels::avx2_half_panel_kernel() { return nullptr; }

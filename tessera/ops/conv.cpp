@@ -9,6 +9,7 @@
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/operand_checks.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -120,7 +121,8 @@ Cost conv_cost(const Shape& input, const Shape& weight, const Shape& places, con
 }
 
 // The primitives have a number for every dimension: kernels read them as they are.
-void check_spelled_out(const OpView& op) {
+void check_primitive(const OpView& op) {
+  check_partials(op);
   const size_t dims = spatial_dims(op.type(0), op.type(1));
   for (const char* name : {"stride", "padding", "dilation", "kernel_size"}) {
     check(!op.attrs().has(name) || op.attrs().integers(name).size() == dims, ErrorKind::value,
@@ -132,7 +134,7 @@ void check_spelled_out(const OpView& op) {
 // ---- conv
 
 std::vector<TensorType> infer_conv(const OpView& op) {
-  check_spelled_out(op);
+  check_primitive(op);
   check_bias(op, 2, op.shape(1).empty() ? 0 : op.shape(1)[0]);
   return {conv_type(op.type(0), op.type(1), op.attrs())};
 }
@@ -147,7 +149,7 @@ void run_conv(const KernelCall& call) {
   bias.present = call.has_input(2);
   if (bias.present) bias = call.inputs[2];
   kernels::conv(call.inputs[0], call.inputs[1], bias, params_of(call.attrs, call.inputs[0].rank()),
-                call.outputs[0], call.pool);
+                call.outputs[0], call.pool, partials_of(call));
 }
 
 // ---- conv_input_grad
@@ -159,7 +161,7 @@ Shape input_shape(const Shape& grad, const Attrs& attrs) {
 }
 
 std::vector<TensorType> infer_input_grad(const OpView& op) {
-  check_spelled_out(op);
+  check_primitive(op);
   const TensorType input{op.type(0).dtype, input_shape(op.shape(0), op.attrs())};
   check_sizes(input.shape, input.dtype, "convolution");
   check_places(conv_type(input, op.type(1), op.attrs()).shape, input.shape, op.shape(0),
@@ -174,14 +176,14 @@ Cost cost_of_input_grad(const OpView& op, std::span<const TensorType> results) {
 
 void run_input_grad(const KernelCall& call) {
   kernels::conv_input_grad(call.inputs[0], call.inputs[1],
-                           params_of(call.attrs, call.inputs[0].rank()), call.outputs[0],
-                           call.pool);
+                           params_of(call.attrs, call.inputs[0].rank()), call.outputs[0], call.pool,
+                           partials_of(call));
 }
 
 // ---- conv_weight_grad
 
 std::vector<TensorType> infer_weight_grad(const OpView& op) {
-  check_spelled_out(op);
+  check_primitive(op);
   const size_t dims = spatial_dims(op.type(0), op.type(1));
   const Window w = window_of(op.attrs(), dims);
   check(op.shape(1)[1] % w.groups == 0, "conv_weight_grad: {} channels cannot be cut in {} groups",
@@ -202,18 +204,21 @@ Cost cost_of_weight_grad(const OpView& op, std::span<const TensorType> results) 
 void run_weight_grad(const KernelCall& call) {
   kernels::conv_weight_grad(call.inputs[0], call.inputs[1],
                             params_of(call.attrs, call.inputs[0].rank()), call.outputs[0],
-                            call.pool);
+                            call.pool, partials_of(call));
 }
 
 // ---- ATen's convolution, forwards and backwards
 
-Attrs window_attrs(const Attrs& from, size_t dims) {
+// Of one of the convolutions that a composite is made of.
+Attrs primitive_attrs(const Attrs& from, size_t dims, int64_t part = 0) {
   const Window w = window_of(from, dims);
   const auto list = [](const ScratchShape& values) { return Shape(values.begin(), values.end()); };
-  return {{"stride", list(w.stride)},
-          {"padding", list(w.padding)},
-          {"dilation", list(w.dilation)},
-          {"groups", w.groups}};
+  Attrs attrs = partials_of_part(from, part);
+  attrs.set("stride", list(w.stride));
+  attrs.set("padding", list(w.padding));
+  attrs.set("dilation", list(w.dilation));
+  attrs.set("groups", w.groups);
+  return attrs;
 }
 
 Shape tail(const Shape& shape, size_t begin) {
@@ -254,6 +259,7 @@ TensorType convolution_type(const TensorType& input, const TensorType& weight, c
 }
 
 std::vector<TensorType> infer_convolution(const OpView& op) {
+  check_partials(op);
   const TensorType out = convolution_type(op.type(0), op.type(1), op.attrs());
   check_bias(op, 2, out.shape[1]);
   return {out};
@@ -271,7 +277,7 @@ std::vector<ValueId> decompose_convolution(Builder& b, const Node& node) {
   const ValueId input = node.operands[0];
   const ValueId weight = node.operands[1];
   const ValueId bias = node.operands.size() > 2 ? node.operands[2] : ValueId{};
-  Attrs attrs = window_attrs(node.attrs, b.shape(input).size() - 2);
+  Attrs attrs = primitive_attrs(node.attrs, b.shape(input).size() - 2);
   if (!node.attrs.flag("transposed")) return {b.add("conv", {input, weight, bias}, attrs)};
   attrs.set("input_size", transposed_size(b.type(input), b.type(weight), node.attrs));
   const ValueId out = b.add("conv_input_grad", {input, weight}, attrs);
@@ -282,6 +288,7 @@ std::vector<ValueId> decompose_convolution(Builder& b, const Node& node) {
 }
 
 std::vector<TensorType> infer_backward(const OpView& op) {
+  check_partials(op);
   const TensorType out = convolution_type(op.type(1), op.type(2), op.attrs());
   check(out.shape == op.shape(0),
         "convolution_backward: the gradient has shape {}, the convolution's result {}",
@@ -311,20 +318,20 @@ std::vector<ValueId> decompose_backward(Builder& b, const Node& node) {
   const ValueId weight = node.operands[2];
   const bool transposed = node.attrs.flag("transposed");
   const auto& mask = node.attrs.integers("output_mask");
-  const Attrs window = window_attrs(node.attrs, b.shape(input).size() - 2);
+  const size_t dims = b.shape(input).size() - 2;
   std::vector<ValueId> results(3);
   if (mask[0] && transposed) {
-    const ValueId places = b.add("conv", {grad, weight}, window);
+    const ValueId places = b.add("conv", {grad, weight}, primitive_attrs(node.attrs, dims));
     results[0] = b.view(places, b.shape(input), contiguous_strides(b.shape(places)));
   }
   if (mask[0] && !transposed) {
-    Attrs attrs = window;
+    Attrs attrs = primitive_attrs(node.attrs, dims);
     attrs.set("input_size", tail(b.shape(input), 1));
     results[0] = b.add("conv_input_grad", {grad, weight}, attrs);
   }
   if (mask[1]) {
     // A transposed convolution is an input gradient: what it reads plays the gradient's part.
-    Attrs attrs = window;
+    Attrs attrs = primitive_attrs(node.attrs, dims, 1);
     attrs.set("kernel_size", tail(b.shape(weight), 2));
     results[1] = transposed ? b.add("conv_weight_grad", {input, grad}, attrs)
                             : b.add("conv_weight_grad", {grad, input}, attrs);
@@ -344,20 +351,23 @@ Attrs window_sample(Ints stride, Ints padding, Ints dilation, int64_t groups) {
           {"groups", groups}};
 }
 
-Attrs with(Attrs attrs, std::initializer_list<Attrs::Entry> more) {
+Attrs with(Attrs attrs, const Attrs& more) {
   for (const auto& [name, value] : more) attrs.set(name, value);
   return attrs;
 }
 
 std::vector<OpDef> make_rows() {
-  const AttrSchema window = {ints("stride", {1}), ints("padding", {0}), ints("dilation", {1}),
-                             integer("groups", 1)};
+  const AttrSchema window = joined(
+      {ints("stride", {1}), ints("padding", {0}), ints("dilation", {1}), integer("groups", 1)},
+      partials_schema());
   const auto with_window = [&](AttrSchema more) { return joined(std::move(more), window); };
   const Attrs plain_2d = window_sample({1, 1}, {1, 1}, {1, 1}, 1);
   const Attrs odd_2d = window_sample({2, 1}, {1, 2}, {1, 2}, 2);
   const Attrs plain_1d = window_sample({2}, {1}, {1}, 1);
   const Attrs plain_3d = window_sample({1, 1, 2}, {1, 0, 1}, {1, 1, 1}, 1);
   const Attr none = Ints{0, 0};
+  const Attrs half_partials = {{"partials", DType::f16}};
+  const Attrs chance = {{"partials", DType::f16}, {"rounding_key", attr(3)}};
   return {
       {.name = "conv",
        .operands = "input, weight, bias?",
@@ -371,7 +381,11 @@ std::vector<OpDef> make_rows() {
        .samples = {Sample{{reals({2, 3, 6, 7}), reals({4, 3, 3, 3}), reals({4})}, plain_2d},
                    Sample{{reals({2, 4, 6, 7}), reals({6, 2, 3, 2}), left_out()}, odd_2d},
                    Sample{{reals({2, 3, 9}), reals({5, 3, 3}), reals({5})}, plain_1d},
-                   Sample{{reals({1, 2, 4, 5, 6}), reals({3, 2, 3, 2, 3}), reals({3})}, plain_3d}}},
+                   Sample{{reals({1, 2, 4, 5, 6}), reals({3, 2, 3, 2, 3}), reals({3})}, plain_3d},
+                   Sample{{reals({2, 40, 6, 7}), reals({6, 20, 3, 2}), reals({6})},
+                          with(odd_2d, half_partials)},
+                   Sample{{reals({2, 20, 6, 7}), reals({4, 20, 3, 3}), left_out()},
+                          with(plain_2d, chance)}}},
       {.name = "conv_input_grad",
        .operands = "grad, weight",
        .results = "out",
@@ -386,7 +400,11 @@ std::vector<OpDef> make_rows() {
                    Sample{{reals({2, 6, 3, 9}), reals({6, 2, 3, 2})},
                           with(odd_2d, {{"input_size", Ints{4, 6, 7}}})},
                    Sample{{reals({2, 5, 5}), reals({5, 3, 3})},
-                          with(plain_1d, {{"input_size", Ints{3, 9}}})}}},
+                          with(plain_1d, {{"input_size", Ints{3, 9}}})},
+                   Sample{{reals({2, 40, 3, 9}), reals({40, 2, 3, 2})},
+                          with(with(odd_2d, {{"input_size", Ints{4, 6, 7}}}), half_partials)},
+                   Sample{{reals({2, 20, 5}), reals({20, 3, 3})},
+                          with(with(plain_1d, {{"input_size", Ints{3, 9}}}), chance)}}},
       {.name = "conv_weight_grad",
        .operands = "grad, input",
        .results = "out",
@@ -401,7 +419,11 @@ std::vector<OpDef> make_rows() {
                    Sample{{reals({2, 6, 3, 9}), reals({2, 4, 6, 7})},
                           with(odd_2d, {{"kernel_size", Ints{3, 2}}})},
                    Sample{{reals({2, 5, 5}), reals({2, 3, 9})},
-                          with(plain_1d, {{"kernel_size", Ints{3}}})}}},
+                          with(plain_1d, {{"kernel_size", Ints{3}}})},
+                   Sample{{reals({2, 6, 3, 9}), reals({2, 4, 6, 7})},
+                          with(with(odd_2d, {{"kernel_size", Ints{3, 2}}}), half_partials)},
+                   Sample{{reals({2, 3, 70, 50}), reals({2, 2, 70, 50})},
+                          with(with(plain_2d, {{"kernel_size", Ints{3, 3}}}), chance)}}},
       {.name = "convolution",
        .operands = "input, weight, bias?",
        .results = "out",

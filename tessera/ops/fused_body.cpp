@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -59,7 +60,7 @@ bool can_be_step(const OpDef& row) {
 }
 
 bool reads_random_state(const OpDef& row, const Attrs& attrs) {
-  if (row.traits.reads_random_state) return true;
+  if (row.traits.reads_random_state || rounds_partials_by_chance(attrs)) return true;
   const auto body = std::find_if(row.attrs.begin(), row.attrs.end(),
                                  [](const AttrSpec& spec) { return spec.type == AttrType::body; });
   if (body == row.attrs.end()) return false;

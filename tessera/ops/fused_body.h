@@ -14,7 +14,7 @@ namespace tessera {
 // element.
 bool can_be_step(const OpDef& row);
 
-// Whether a use of a row does, itself or by a step of its body.
+// Whether a use of a row does, itself, by a step of its body or by how it rounds its partials.
 bool reads_random_state(const OpDef& row, const Attrs& attrs);
 
 // The attributes of all steps complete. Error where a step's operator is none that can be a step,

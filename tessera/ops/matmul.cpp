@@ -3,6 +3,7 @@
 #include "tessera/kernels/gemm.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/row_parts.h"
 
 namespace tessera {
@@ -30,6 +31,7 @@ TensorType product_type(const TensorType& a, const TensorType& b, size_t rank) {
 }
 
 std::vector<TensorType> infer_matmul(const OpView& op) {
+  check_partials(op);
   return {product_type(op.type(0), op.type(1), op.shape(0).size() == 3 ? 3 : 2)};
 }
 
@@ -50,7 +52,7 @@ Cost cost_of_matmul(const OpView& op, std::span<const TensorType> results) {
 }
 
 void run_matmul(const KernelCall& call) {
-  kernels::matmul(call.inputs[0], call.inputs[1], call.outputs[0], call.pool);
+  kernels::matmul(call.inputs[0], call.inputs[1], call.outputs[0], call.pool, partials_of(call));
 }
 
 // ---- Products that are scaled and added to something: beta * self + alpha * product
@@ -79,6 +81,7 @@ TensorType sum_type(const TensorType& self, TensorType product) {
 
 template <size_t rank>
 std::vector<TensorType> infer_addmm(const OpView& op) {
+  check_partials(op);
   return {sum_type(op.type(0), product_type(op.type(1), op.type(2), rank))};
 }
 
@@ -93,13 +96,15 @@ std::vector<ValueId> decompose_addmm(Builder& b, const Node& node) {
     const ValueId zero = b.scalar(0, b.type(node.operands[1]).dtype);
     return {scale_and_add(b, node, b.expand(zero, shape))};
   }
-  const ValueId product = b.add("matmul", {node.operands[1], node.operands[2]});
+  const ValueId product =
+      b.add("matmul", {node.operands[1], node.operands[2]}, partials_of_part(node.attrs));
   return {scale_and_add(b, node, product)};
 }
 
 // ---- Sums of a batch of products, and outer products
 
 std::vector<TensorType> infer_addbmm(const OpView& op) {
+  check_partials(op);
   TensorType product = product_type(op.type(1), op.type(2), 3);
   product.shape.erase(product.shape.begin());
   return {sum_type(op.type(0), product)};
@@ -112,8 +117,9 @@ std::vector<ValueId> decompose_addbmm(Builder& b, const Node& node) {
   const Ints order{1, 0, 2};
   const ValueId wide = b.add("copy", {b.permute(node.operands[1], order)});
   const int64_t depth = left[0] * left[2];
-  const ValueId product = b.add("matmul", {b.reshape(wide, {left[1], depth}),
-                                           b.reshape(node.operands[2], {depth, right[2]})});
+  const ValueId product = b.add(
+      "matmul", {b.reshape(wide, {left[1], depth}), b.reshape(node.operands[2], {depth, right[2]})},
+      partials_of_part(node.attrs));
   return {scale_and_add(b, node, product)};
 }
 
@@ -139,12 +145,14 @@ TensorType matrix_vector_type(const TensorType& matrix, const TensorType& vector
   return type;
 }
 
-ValueId multiply_vector(Builder& b, ValueId matrix, ValueId vector) {
-  const ValueId product = b.add("matmul", {matrix, b.reshape(vector, column(b.shape(vector)))});
+ValueId multiply_vector(Builder& b, const Node& node, ValueId matrix, ValueId vector) {
+  const ValueId product = b.add("matmul", {matrix, b.reshape(vector, column(b.shape(vector)))},
+                                partials_of_part(node.attrs));
   return b.reshape(product, {b.shape(product)[0]});
 }
 
 std::vector<TensorType> infer_mv(const OpView& op) {
+  check_partials(op);
   return {matrix_vector_type(op.type(0), op.type(1))};
 }
 
@@ -153,10 +161,11 @@ Cost cost_of_mv(const OpView& op, std::span<const TensorType> results) {
 }
 
 std::vector<ValueId> decompose_mv(Builder& b, const Node& node) {
-  return {multiply_vector(b, node.operands[0], node.operands[1])};
+  return {multiply_vector(b, node, node.operands[0], node.operands[1])};
 }
 
 std::vector<TensorType> infer_addmv(const OpView& op) {
+  check_partials(op);
   return {sum_type(op.type(0), matrix_vector_type(op.type(1), op.type(2)))};
 }
 
@@ -165,7 +174,7 @@ Cost cost_of_addmv(const OpView& op, std::span<const TensorType> results) {
 }
 
 std::vector<ValueId> decompose_addmv(Builder& b, const Node& node) {
-  return {scale_and_add(b, node, multiply_vector(b, node.operands[1], node.operands[2]))};
+  return {scale_and_add(b, node, multiply_vector(b, node, node.operands[1], node.operands[2]))};
 }
 
 std::vector<ValueId> decompose_addr(Builder& b, const Node& node) {
@@ -174,6 +183,7 @@ std::vector<ValueId> decompose_addr(Builder& b, const Node& node) {
 }
 
 std::vector<TensorType> infer_dot(const OpView& op) {
+  check_partials(op);
   check(op.shape(0).size() == 1 && op.shape(0) == op.shape(1),
         "dot: wanted two vectors of equal length, got {} and {}", to_string(op.type(0)),
         to_string(op.type(1)));
@@ -189,11 +199,12 @@ Cost cost_of_dot(const OpView& op, std::span<const TensorType> results) {
 std::vector<ValueId> decompose_dot(Builder& b, const Node& node) {
   const ValueId row = b.reshape(node.operands[0], {1, b.shape(node.operands[0])[0]});
   const ValueId col = b.reshape(node.operands[1], column(b.shape(node.operands[1])));
-  return {b.reshape(b.add("matmul", {row, col}), {})};
+  return {b.reshape(b.add("matmul", {row, col}, partials_of_part(node.attrs)), {})};
 }
 
 std::vector<OpDef> make_rows() {
   const AttrSchema scales = {number("beta", 1), number("alpha", 1)};
+  const AttrSchema product_scales = joined(scales, partials_schema());
   const Attrs sample_scales = {{"beta", 0.5}, {"alpha", -2.0}};
   return {
       {.name = "matmul",
@@ -201,6 +212,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "The product of two matrices, or of each pair in two batches of matrices.",
        .kind = Kind::contraction,
+       .attrs = partials_schema(),
        .aten = {{"mm", "self, mat2"}, {"bmm", "self, mat2"}},
        .infer = infer_matmul,
        .cost = cost_of_matmul,
@@ -208,13 +220,16 @@ std::vector<OpDef> make_rows() {
        .samples = {Sample{{reals({3, 4}), reals({4, 5})}},
                    Sample{{reals({2, 3, 4}), reals({2, 4, 5})}},
                    Sample{{reals({70, 300}), reals({300, 50})}},
-                   Sample{{integers({3, 4}, {-9, 9}), integers({4, 2}, {-9, 9})}}}},
+                   Sample{{integers({3, 4}, {-9, 9}), integers({4, 2}, {-9, 9})}},
+                   Sample{{reals({7, 40}), reals({40, 19})}, {{"partials", DType::f16}}},
+                   Sample{{reals({2, 3, 1100}), reals({2, 1100, 5})},
+                          {{"partials", DType::f16}, {"rounding_key", attr(3)}}}}},
       {.name = "addmm",
        .operands = "self, mat1, mat2",
        .results = "out",
        .doc = "beta * self + alpha * (mat1 mat2).",
        .kind = Kind::composite,
-       .attrs = scales,
+       .attrs = product_scales,
        .aten = {{"addmm", "self, mat1, mat2 | beta, alpha"}},
        .infer = infer_addmm<2>,
        .cost = cost_of_addmm,
@@ -226,7 +241,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "beta * self + alpha * (batch1 batch2), matrix by matrix.",
        .kind = Kind::composite,
-       .attrs = scales,
+       .attrs = product_scales,
        .aten = {{"baddbmm", "self, batch1, batch2 | beta, alpha"}},
        .infer = infer_addmm<3>,
        .cost = cost_of_addmm,
@@ -238,7 +253,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "beta * self + alpha * the sum of the products of pairs of matrices.",
        .kind = Kind::composite,
-       .attrs = scales,
+       .attrs = product_scales,
        .aten = {{"addbmm", "self, batch1, batch2 | beta, alpha"}},
        .infer = infer_addbmm,
        .cost = cost_of_addmm,
@@ -263,6 +278,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "A matrix times a vector.",
        .kind = Kind::composite,
+       .attrs = partials_schema(),
        .aten = {{"mv", "self, vec"}},
        .infer = infer_mv,
        .cost = cost_of_mv,
@@ -273,7 +289,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "beta * self + alpha * (mat vec).",
        .kind = Kind::composite,
-       .attrs = scales,
+       .attrs = product_scales,
        .aten = {{"addmv", "self, mat, vec | beta, alpha"}},
        .infer = infer_addmv,
        .cost = cost_of_addmv,
@@ -285,6 +301,7 @@ std::vector<OpDef> make_rows() {
        .results = "out",
        .doc = "The sum of the products of two vectors' elements.",
        .kind = Kind::composite,
+       .attrs = partials_schema(),
        .aten = {{"dot", "self, tensor"}, {"vdot", "self, other"}},
        .infer = infer_dot,
        .cost = cost_of_dot,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/ops/partials.h"
+
 namespace tessera {
 
 UseCost use_cost(const OpDef& row, const OpView& use, std::span<const TensorType> results) {
@@ -19,7 +21,7 @@ UseCost use_cost(const OpDef& row, const OpView& use, std::span<const TensorType
   const bool floats =
       std::any_of(cost.operand_types.begin(), cost.operand_types.end(), is_floating) ||
       std::any_of(cost.result_types.begin(), cost.result_types.end(), is_floating);
-  cost.partials = floats ? DType::f32 : DType::i32;
+  cost.partials = sums_in_halves(use.attrs()) ? DType::f16 : floats ? DType::f32 : DType::i32;
   return cost;
 }
 

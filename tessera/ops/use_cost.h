@@ -14,7 +14,8 @@ struct UseCost {
   Cost work;
   std::vector<DType> operand_types, result_types;  // of operands that are there
   int64_t operand_bytes = 0, result_bytes = 0;     // each tensor once
-  // What sums are kept in before they become a result: f32, or i32 for whole numbers.
+  // What sums are kept in before they become a result: f32, or f16 where the node says so; i32 for
+  // whole numbers.
   DType partials = DType::f32;
 };
 

@@ -8,6 +8,7 @@
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
 #include "tessera/ops/host_call.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -35,10 +36,10 @@ Attrs in_single(const Node& node) {
 
 class ComputeInSingle {
  public:
-  explicit ComputeInSingle(Rounding rounding) : rounding_(rounding) {}
+  explicit ComputeInSingle(const HalfArithmetic& halves) : halves_(halves) {}
 
   void visit(Rewriter& r, const Node& node) {
-    const bool rounds = is_cast(node) && rounding_ == Rounding::stochastic;
+    const bool rounds = is_cast(node) && by_chance();
     if (!sees_halves(r.old_graph(), node) || (takes_halves(op(node)) && !rounds)) {
       return r.copy(node);
     }
@@ -53,8 +54,10 @@ class ComputeInSingle {
     for (ValueId& operand : operands) {
       if (is_half(r.new_graph(), operand)) operand = builder.cast(operand, DType::f32);
     }
+    Attrs attrs = in_single(node);
+    if (has_partials(op(node))) choose_partials(r.old_graph(), node, attrs);
     const std::vector<ValueId> results =
-        builder.add_all(node.op, std::move(operands), in_single(node));
+        builder.add_all(node.op, std::move(operands), std::move(attrs));
     TESSERA_INVARIANT(results.size() == node.results.size(), "{} results became {}",
                       node.results.size(), results.size());
     for (size_t i = 0; i < results.size(); ++i) {
@@ -67,21 +70,33 @@ class ComputeInSingle {
   }
 
  private:
+  bool by_chance() const { return halves_.rounding == Rounding::stochastic; }
+
+  // Operands of a contraction are of one type.
+  void choose_partials(const Graph& graph, const Node& node, Attrs& attrs) {
+    const DType otherwise =
+        is_convolution(graph, node) ? halves_.convolution_partials : halves_.matmul_partials;
+    leave_out_partials(attrs);
+    if (partials_type(node.attrs).value_or(otherwise) != DType::f16) return;
+    set_partials(attrs, DType::f16, by_chance() ? std::optional(next_key_) : std::nullopt);
+    next_key_ += rounding_keys_of_node;
+  }
+
   ValueId cast(Builder& builder, ValueId value, DType to) {
-    if (to != DType::f16 || rounding_ == Rounding::nearest) return builder.cast(value, to);
+    if (to != DType::f16 || !by_chance()) return builder.cast(value, to);
     if (builder.type(value).dtype == DType::f16) return value;
     return builder.add("stochastic_cast", {builder.cast(value, DType::f32)},
                        {{"key", next_key_++}});
   }
 
-  const Rounding rounding_;
+  const HalfArithmetic halves_;
   int64_t next_key_ = 0;
 };
 
 }  // namespace
 
-void compute_in_single(Graph& graph, Rounding rounding) {
-  ComputeInSingle pass(rounding);
+void compute_in_single(Graph& graph, const HalfArithmetic& halves) {
+  ComputeInSingle pass(halves);
   graph = rewrite(graph, [&](Rewriter& r, const Node& node) { pass.visit(r, node); });
 }
 

@@ -7,6 +7,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
+#include "tessera/ops/fused_body.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -71,7 +72,7 @@ bool may_fold(const Graph& graph, const Node& node) {
   const OpDef& row = op(node);
   if (!row.cpu || row.kind == Kind::view || row.kind == Kind::random) return false;
   if (row.kind == Kind::collective) return false;  // of which we know only our own part
-  if (row.traits.reads_random_state || is_fill(node) || is_constant(node)) return false;
+  if (reads_random_state(row, node.attrs) || is_fill(node) || is_constant(node)) return false;
   for (const ValueId result : node.results) {
     const int64_t size = bytes(graph.type(result));
     if (size == 0 || size > max_result_bytes) return false;

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-std::vector<Pass> pipeline(CpuLevel level, Rounding rounding) {
-  const auto in_single = [rounding](Graph& graph) { compute_in_single(graph, rounding); };
+std::vector<Pass> pipeline(CpuLevel level, const HalfArithmetic& halves) {
+  const auto in_single = [halves](Graph& graph) { compute_in_single(graph, halves); };
   const auto fold = [level](Graph& graph) { fold_constants(graph, level); };
   // clang-format off
   return {

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Constants are folded with what a CPU of that level can do. `rounding` is that of halves.
-std::vector<Pass> pipeline(CpuLevel level = machine_level(), Rounding rounding = Rounding::nearest);
+// Constants are folded with what a CPU of that level can do.
+std::vector<Pass> pipeline(CpuLevel level = machine_level(), const HalfArithmetic& halves = {});
 
 }  // namespace tessera

@@ -85,7 +85,7 @@ std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
 
   progress(10);
   check_disabled(options.disabled_passes, passes_of_a_compilation());
-  const std::vector<Pass> passes = pipeline(options.target.level, options.rounding);
+  const std::vector<Pass> passes = pipeline(options.target.level, options.halves);
   run_passes(graph, passes, options_for(passes, options));
   verify(graph);
 

@@ -22,7 +22,7 @@ struct CompileOptions {
   // rewrites.
   bool verify_passes = verify_passes_by_default;
   bool keep_operators = false;  // each is a call of its own, by which an error can name it
-  Rounding rounding = Rounding::nearest;  // of halves
+  HalfArithmetic halves = {};
   cpu::Target target = {};  // kernels chosen by timing are Executable::tuned_kernels()
   std::map<std::string, std::string> tuned_kernels = {};  // of an earlier executable, to repeat
   int threads = 1;                                        // those that kernels are timed with

@@ -50,10 +50,13 @@ void Provenance::name_module(const std::string& path) {
 }
 
 Origin Provenance::origin() {
+  // The node that will differentiate this operator is numbered just before its kernel runs.
+  const int64_t newest = static_cast<int64_t>(at::sequence_number::peek()) - 1;
+  own_ = newest == newest_ ? -1 : newest;
+  newest_ = newest;
   if (!backward_) {
     Origin origin = locate_ ? locate_() : Origin{};
-    // The node that will differentiate this operator is numbered just before its kernel runs.
-    forward_.push_back({static_cast<int64_t>(at::sequence_number::peek()) - 1, origin});
+    forward_.push_back({newest, origin});
     return origin;
   }
   const int64_t sequence = running_.empty() ? last_finished_ : running_.back();

@@ -28,6 +28,11 @@ class Provenance {
   // The origin of the operator that is being recorded.
   Origin origin();
 
+  // The number of the autograd node that will differentiate that operator, and of the one that is
+  // being evaluated; -1 where there is none.
+  int64_t own_sequence() const { return own_; }
+  int64_t running_sequence() const { return running_.empty() ? -1 : running_.back(); }
+
   // Completes the newest forward operator, where the front end cannot tell which module runs.
   void name_module(const std::string& path);
 
@@ -40,8 +45,9 @@ class Provenance {
   std::function<Origin()> locate_;
   bool backward_ = false;
   std::vector<ForwardOp> forward_;  // sequence numbers never fall
-  std::vector<int64_t> running_;    // autograd nodes being evaluated, innermost last
-  int64_t last_finished_ = -1;      // fan-out sums run after their node
+  int64_t newest_ = -1, own_ = -1;
+  std::vector<int64_t> running_;  // autograd nodes being evaluated, innermost last
+  int64_t last_finished_ = -1;    // fan-out sums run after their node
   at::CallbackHandle callback_ = 0;
 };
 

@@ -15,6 +15,7 @@
 #include "tessera/ops/builder.h"
 #include "tessera/torch/aten_call.h"
 #include "tessera/torch/fake_storage.h"
+#include "tessera/torch/multi_conv.h"
 #include "tessera/torch/provenance.h"
 #include "tessera/torch/storage_versions.h"
 #include "tessera/torch/unsupported.h"
@@ -108,6 +109,13 @@ class Recorder {
   // Those after the first `count` were no losses of this model.
   void keep_losses(size_t count) { losses_.resize(count); }
 
+  // The convolutions in between belong together; see MultiConvs.
+  void begin_multi_conv() { multi_convs_.begin(); }
+  int64_t end_multi_conv(const std::vector<DType>& partials) {
+    return multi_convs_.end(graph_, partials);
+  }
+  void forget_multi_conv() { multi_convs_.forget(); }
+
   // What forward has written over the content that the tensor had before; invalid where nothing.
   ValueId written_value(const at::Tensor& tensor);
 
@@ -145,6 +153,7 @@ class Recorder {
   ValueId operand_value(const CallOperand& operand, std::optional<at::ScalarType> promoted);
   void write(const at::Tensor& tensor, ValueId value);
   void place_by_weights(const MatchedCall& matched);
+  void note_convolution(ValueId result);
   at::Tensor fresh(const Geometry& geometry, at::ScalarType type, ValueId value);
 
   struct Named {
@@ -167,6 +176,7 @@ class Recorder {
   FakeStorages fakes_;
   StorageVersions versions_;
   Unsupported unsupported_;
+  MultiConvs multi_convs_;
   std::vector<BoundState> bound_states_;
   std::unordered_map<const c10::StorageImpl*, Origin> switches_;  // that were read, and where
   std::vector<NamedTensor> borrowed_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tessera/ops/host_call.h"
+#include "tessera/ops/partials.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/host_arguments.h"
 #include "tessera/torch/host_call.h"
@@ -119,6 +120,12 @@ void Recorder::resize_out(const at::Tensor& out, const Shape& shape) const {
   out.resize_(shape);
 }
 
+void Recorder::note_convolution(ValueId result) {
+  const NodeId node = graph_.value(result).producer;
+  if (!is_convolution(graph_, graph_.node(node))) return;
+  multi_convs_.add(graph_, node, provenance_.own_sequence(), provenance_.running_sequence());
+}
+
 // False where the row's rule refuses what PyTorch accepts.
 bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
                           torch::jit::Stack& stack) {
@@ -171,6 +178,7 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
   }
   const std::vector<ValueId> results =
       builder_.add_all(row.name, std::move(operands), narrowed_attrs(attrs));
+  if (has_partials(row)) note_convolution(results[0]);
 
   // Arguments that the call changes take the results in order; the rest are fresh tensors.
   const std::vector<size_t>& written = matched.written;

@@ -103,7 +103,10 @@ CompileOptions compile_options(const Options& options, CompileProgress& progress
   cpu::Target& target = compile.target;
   target.precise = options.precise_results().value_or(target.precise);
   target.autotune = options.autotuned().value_or(target.autotune);
-  if (options.Precision().stochastic_rounding()) compile.rounding = Rounding::stochastic;
+  const PrecisionOptions& precision = options.Precision();
+  if (precision.stochastic_rounding()) compile.halves.rounding = Rounding::stochastic;
+  compile.halves.matmul_partials = dtype_of(precision.partials_type());
+  compile.halves.convolution_partials = dtype_of(precision.convolution_partials_type());
   compile.keep_operators = options.Precision().floating_point_exceptions();
   compile.progress = [&progress](int percent) { progress.compiled(percent); };
   return compile;

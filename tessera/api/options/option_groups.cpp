@@ -98,6 +98,15 @@ int64_t number_in_environment(const std::string& variable, int64_t otherwise) {
   return number;
 }
 
+// A type by PopART's word for it.
+at::ScalarType partials_type_named(const OptionValue* word, std::string_view setting) {
+  if (!word) return at::kFloat;
+  const bool half = *word == OptionValue("half");
+  check(half || *word == OptionValue("float"), "{} must be 'half' or 'float', not {}", setting,
+        to_string(*word));
+  return half ? at::kHalf : at::kFloat;
+}
+
 }  // namespace
 
 TrainingOptions::TrainingOptions(std::shared_ptr<bool> frozen, PopartOptions& popart)
@@ -217,8 +226,13 @@ bool PrecisionOptions::stochastic_rounding() const {
 }
 
 at::ScalarType PrecisionOptions::partials_type() const {
-  const auto name = popart_.get<std::string>("partialsTypeMatMuls", "float");
-  return name == "half" ? at::kHalf : at::kFloat;
+  return partials_type_named(popart_.find("partialsTypeMatMuls"), "partialsTypeMatMuls");
+}
+
+at::ScalarType PrecisionOptions::convolution_partials_type() const {
+  const OptionDict convolutions = popart_.get("convolutionOptions", OptionDict());
+  return partials_type_named(convolutions.find("partialsType"),
+                             "convolutionOptions[\"partialsType\"]");
 }
 
 TensorLocationSettings::TensorLocationSettings()

@@ -54,7 +54,7 @@ class PrecisionOptions : public OptionGroup {
 
   PrecisionOptions& enableFloatingPointExceptions(bool enabled);
   PrecisionOptions& enableStochasticRounding(bool enabled);
-  // What products and convolutions add up in: torch::kFloat or torch::kHalf.
+  // What products and convolutions of halves add up in: torch::kFloat or torch::kHalf.
   PrecisionOptions& setPartialsType(at::ScalarType type);
   // Gone from PopTorch: these only warn.
   PrecisionOptions& halfFloatCasting();
@@ -62,7 +62,9 @@ class PrecisionOptions : public OptionGroup {
 
   bool floating_point_exceptions() const;
   bool stochastic_rounding() const;
-  at::ScalarType partials_type() const;  // of products; float where it was not set
+  // Of products and of convolutions, float where it was not set. Error where it is another word.
+  at::ScalarType partials_type() const;
+  at::ScalarType convolution_partials_type() const;
 
  private:
   PopartOptions& popart_;

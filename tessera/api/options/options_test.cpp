@@ -241,10 +241,24 @@ TEST(PopartOptions, OptionsOfConvolutionsAreReplaced) {
   Options options;
   options.Precision().setPartialsType(at::kHalf);
   EXPECT_EQ(options.Precision().partials_type(), at::kHalf);
+  EXPECT_EQ(options.Precision().convolution_partials_type(), at::kHalf);
   options.Training().setConvolutionDithering(true);
   const auto* convolutions = options.Popart().find("convolutionOptions");
   ASSERT_TRUE(convolutions);
   EXPECT_EQ(to_string(*convolutions), "{enableConvDithering: true}");
+  EXPECT_EQ(options.Precision().partials_type(), at::kHalf);
+  EXPECT_EQ(options.Precision().convolution_partials_type(), at::kFloat);
+}
+
+// spec: 2.4 setPartialsType
+TEST(PopartOptions, NameTypesOfPartials) {
+  Options options;
+  options.Popart().set("partialsTypeMatMuls", "half");
+  EXPECT_EQ(options.Precision().partials_type(), at::kHalf);
+  EXPECT_EQ(options.Precision().convolution_partials_type(), at::kFloat);
+  options.Popart().set("partialsTypeMatMuls", "flota");
+  EXPECT_EQ(message_of([&] { options.Precision().partials_type(); }),
+            "partialsTypeMatMuls must be 'half' or 'float', not flota");
 }
 
 // spec: 7 OMPI_COMM_WORLD

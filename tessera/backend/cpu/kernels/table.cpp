@@ -10,6 +10,7 @@
 #include "tessera/ops/contraction_map.h"
 #include "tessera/ops/fused_body.h"
 #include "tessera/ops/of_halves.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -83,9 +84,9 @@ bool all_plain(const KernelUse& use) {
 }
 
 // Those of the operator that the target may use, in the order of preference. Tensors without
-// elements are not worth a fast kernel's care.
+// elements are not worth a fast kernel's care; and all of them add up in floats.
 std::vector<const KernelEntry*> usable_entries(const KernelUse& use) {
-  if (std::any_of(use.inputs.begin(), use.inputs.end(), is_empty) ||
+  if (sums_in_halves(use.attrs) || std::any_of(use.inputs.begin(), use.inputs.end(), is_empty) ||
       std::any_of(use.outputs.begin(), use.outputs.end(), is_empty)) {
     return {};
   }

@@ -6,6 +6,7 @@
 #include "tessera/base/geometry.h"
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/update_of_product.h"
 
@@ -68,6 +69,7 @@ class UpdateFuser {
     }
     if (!product.matmul || product.matmul->op != "matmul") return std::nullopt;
     if (product.matmul->phase != Phase::micro_batch) return std::nullopt;
+    if (sums_in_halves(product.matmul->attrs)) return std::nullopt;
     if (product.view && !is_transposed(*product.view)) return std::nullopt;
     return pays(*product.matmul) ? std::optional(product) : std::nullopt;
   }

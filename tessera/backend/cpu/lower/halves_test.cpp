@@ -18,6 +18,7 @@
 #include "tessera/base/random_cases_for_test.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/builder.h"
+#include "tessera/ops/partials.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::cpu {
@@ -79,8 +80,10 @@ class RandomProgram {
         return round();
       case 7: {
         const std::vector<int64_t> one = {1, 1};
-        values_.push_back(build_.add("conv", {a, build_.cast(filters_, DType::f32)},
-                                     {{"stride", one}, {"padding", one}, {"dilation", one}}));
+        Attrs attrs = {{"stride", one}, {"padding", one}, {"dilation", one}};
+        if (draw(3) == 0) set_partials(attrs, DType::f16);
+        if (draw(3) == 0) set_partials(attrs, DType::f16, ++key_);
+        values_.push_back(build_.add("conv", {a, build_.cast(filters_, DType::f32)}, attrs));
         values_.back() = build_.add("mul", {values_.back(), build_.scalar(0.125, DType::f32)});
         return round();
       }
