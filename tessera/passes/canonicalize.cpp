@@ -5,6 +5,7 @@
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
+#include "tessera/ops/of_halves.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -84,6 +85,27 @@ bool rebuild_widened_view(Rewriter& r, const Node& node) {
   return true;
 }
 
+// Whether every element of a value in f32 is a half, because it was one and nothing computed with it.
+bool is_of_halves(const Graph& graph, ValueId value, int most_nodes = 8) {
+  const Node* node = value.valid() ? graph.producer(value) : nullptr;
+  if (!node || node->results[0] != value || most_nodes == 0) return false;
+  if (is_cast(*node) && graph.type(node->operands[0]).dtype == DType::f16) return true;
+  const std::vector<size_t> passed = operands_passed_on(op(*node));
+  return !passed.empty() && std::all_of(passed.begin(), passed.end(), [&](size_t operand) {
+    return is_of_halves(graph, node->operands[operand], most_nodes - 1);
+  });
+}
+
+// What is a half already stays one, by chance or not: without a random number.
+bool rebuild_exact_rounding(Rewriter& r, const Node& node) {
+  if (!is_conversion(node.op) || is_cast(node)) return false;
+  if (!is_of_halves(r.new_graph(), r.map(node.operands[0]))) return false;
+  Builder builder(r.new_graph());
+  builder.set_place_of(node);
+  r.replace(node.results[0], builder.cast(r.map(node.operands[0]), DType::f16));
+  return true;
+}
+
 // The value of a fill, looking through views of it.
 std::optional<double> filled_with(const Graph& graph, ValueId value) {
   const Node* node = value.valid() ? graph.producer(value) : nullptr;
@@ -121,7 +143,7 @@ ValueId unchanged_operand(const Rewriter& r, const Graph& graph, const Node& nod
 void canonicalize(Graph& graph) {
   graph = rewrite(graph, [](Rewriter& r, const Node& node) {
     if (is_view(node)) return rebuild_view(r, node);
-    if (rebuild_widened_view(r, node)) return;
+    if (rebuild_widened_view(r, node) || rebuild_exact_rounding(r, node)) return;
     const ValueId same = unchanged_operand(r, r.new_graph(), node);
     if (same.valid()) return r.replace(node.results[0], same);
     r.copy(node);
