@@ -232,10 +232,23 @@ class ReaderWidener {
   // From here on, the value that is mapped is this reader's own.
   void give_own_casts(Rewriter& r, const Node& reader) {
     std::vector<ValueId> given;
-    for (const ValueId operand : reader.operands) {
+    for (size_t i = 0; i < reader.operands.size(); ++i) {
+      const ValueId operand = reader.operands[i];
       if (!operand.valid() || !is_copied_to_readers(operand)) continue;
-      give(r, reader, operand, given);
+      const auto uses = std::count(reader.operands.begin(), reader.operands.end(), operand);
+      if (uses == 1 && only_shape_counts(op(reader), i)) {
+        r.replace(operand, zeros_like(r, reader, operand));
+      } else {
+        give(r, reader, operand, given);
+      }
     }
+  }
+
+  // One zero, repeated.
+  ValueId zeros_like(Rewriter& r, const Node& reader, ValueId value) const {
+    Builder builder(r.new_graph());
+    set_place(builder, reader, value);
+    return builder.expand(builder.scalar(0, DType::f32), graph_.type(value).shape);
   }
 
   void give(Rewriter& r, const Node& reader, ValueId value, std::vector<ValueId>& given) {
