@@ -339,7 +339,9 @@ std::vector<OpDef> make_rows() {
   const AttrSchema result_slope = {number("negative_slope", 0.01), flag("self_is_result", false)};
 
   return {
-      unary<numbers, 1, [](auto x) { return x < 0 ? decltype(x){} : x; }>("relu", "max(x, 0)"),
+      passing_on(
+          unary<numbers, 1, [](auto x) { return x < 0 ? decltype(x){} : x; }>("relu", "max(x, 0)"),
+          {0}),
       unary<floats, 22, [](float x) { return sigmoid(x); }>("sigmoid", "1 / (1 + exp(-x))"),
       unary<floats, 24, [](float x) { return x / (1 + std::exp(-x)); }>("silu", "x * sigmoid(x)"),
       unary<floats, 60, [](float x) { return x * std::tanh(std::log1p(std::exp(x))); }>(
@@ -393,12 +395,13 @@ std::vector<OpDef> make_rows() {
       map_row<floats, 3, 1, softshrink>(
           {"softshrink", "self", "x brought lambd closer to 0", lambd, {{}}, {{"lambd", 0.9}}}),
 
-      map_row<numbers, 1, 2, threshold_gradient>({"threshold_backward",
-                                                  "grad_output, self",
-                                                  "gradient of threshold and relu",
-                                                  {number("threshold", 0)},
-                                                  {{}},
-                                                  {{"threshold", 1.0}}}),
+      passing_on(map_row<numbers, 1, 2, threshold_gradient>({"threshold_backward",
+                                                             "grad_output, self",
+                                                             "gradient of threshold and relu",
+                                                             {number("threshold", 0)},
+                                                             {{}},
+                                                             {{"threshold", 1.0}}}),
+                 {0}),
       backward<3, [](float g, float y) { return g * (1 - y) * y; }>(
           "sigmoid_backward", "grad_output, output", "gradient of sigmoid from its result"),
       backward<3, [](float g, float y) { return g * (1 - y * y); }>(

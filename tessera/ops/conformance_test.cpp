@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 
 #include "tessera/base/count_allocations_for_test.h"
 #include "tessera/base/cpu_level_for_test.h"
 #include "tessera/base/error.h"
+#include "tessera/base/half.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/sample_tensors_for_test.h"
@@ -26,7 +28,15 @@ struct RunOptions {
   std::byte filling{0xCD};  // what results hold before; a place never written shows
   // This result is written over that operand.
   std::optional<std::pair<size_t, size_t>> in_place = {};
+  bool of_halves = false;              // operands of floats hold halves
+  std::optional<size_t> cleared = {};  // this operand is zero
 };
+
+void round_to_halves(const TensorView& tensor) {
+  if (tensor.dtype != DType::f32) return;
+  auto* elements = tensor.as<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) elements[i] = rounded_to_half(elements[i]);
+}
 
 class Conformance : public testing::TestWithParam<const OpDef*> {
  protected:
@@ -46,6 +56,10 @@ class Conformance : public testing::TestWithParam<const OpDef*> {
     }
     std::vector<std::vector<std::byte>> before;
     std::vector<TensorView> inputs = views_of(sample, operands), outputs;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (how.of_halves) round_to_halves(inputs[i]);
+      if (how.cleared == i) std::memset(inputs[i].data, 0, bytes(operands[i].type()));
+    }
     for (Tensor& operand : operands) before.push_back(operand.memory());
     for (Tensor& result : results) outputs.push_back(result.view());
     if (how.in_place) outputs[how.in_place->first] = inputs[how.in_place->second];
@@ -163,6 +177,25 @@ TEST_P(Conformance, KernelKeepsItsPromises) {
       if (!operand.present || operand.type != results[pair.first]) continue;
       EXPECT_EQ(run(sample, {.threads = 3, .in_place = pair}), plain)
           << "result " << pair.first << " over operand " << pair.second;
+    }
+  }
+}
+
+TEST_P(Conformance, WhatItPassesOnIsAsItWas) {
+  if (row().traits.passes_on.empty()) return;
+  for (const Sample& sample : row().samples) {
+    if (result_types(sample)[0].dtype != DType::f32) continue;
+    const Results results = run(sample, {.of_halves = true});
+    std::vector<float> elements(results[0].size() / sizeof(float));
+    std::memcpy(elements.data(), results[0].data(), results[0].size());
+    for (const float element : elements) EXPECT_EQ(element, rounded_to_half(element));
+  }
+}
+
+TEST_P(Conformance, WhereOnlyTheShapeCountsValuesDoNot) {
+  for (const size_t operand : row().traits.shape_only) {
+    for (const Sample& sample : row().samples) {
+      EXPECT_EQ(run(sample, {.cleared = operand}), run(sample, {}));
     }
   }
 }

@@ -295,8 +295,8 @@ std::vector<OpDef> make_rows() {
   constexpr Domain positive{0.05, 4}, inside_one{-0.95, 0.95}, whole{-5, 5}, divisor{1, 6};
 
   std::vector<OpDef> rows = {
-      unary<numbers, 1, [](auto x) { return absolute(x); }>("abs", "|x|"),
-      unary<numbers, 1, [](auto x) { return negate(x); }>("neg", "-x"),
+      passing_on(unary<numbers, 1, [](auto x) { return absolute(x); }>("abs", "|x|"), {0}),
+      passing_on(unary<numbers, 1, [](auto x) { return negate(x); }>("neg", "-x"), {0}),
       unary<floats, 20, [](float x) { return std::exp(x); }>("exp", "e to the power of x"),
       unary<floats, 20, [](float x) { return std::exp2(x); }>("exp2", "2 to the power of x"),
       unary<floats, 20, [](float x) { return std::expm1(x); }>("expm1", "exp(x) - 1, exact near 0"),
@@ -424,12 +424,14 @@ std::vector<OpDef> make_rows() {
                     {"pow.Tensor_Scalar", "self, exponent"},
                     {"pow.Scalar", "self, exponent"}},
            .cpu = run_pow}),
-      spelled(binary<all, 1, [](auto a, auto b) { return maximum(a, b); }>("maximum",
-                                                                           "the larger; NaN wins"),
-              {{"maximum", "self, other"}, {"clamp_min.Tensor", "self, min"}}),
-      spelled(binary<all, 1, [](auto a, auto b) { return minimum(a, b); }>("minimum",
-                                                                           "the smaller; NaN wins"),
-              {{"minimum", "self, other"}, {"clamp_max.Tensor", "self, max"}}),
+      passing_on(spelled(binary<all, 1, [](auto a, auto b) { return maximum(a, b); }>(
+                             "maximum", "the larger; NaN wins"),
+                         {{"maximum", "self, other"}, {"clamp_min.Tensor", "self, min"}}),
+                 {0, 1}),
+      passing_on(spelled(binary<all, 1, [](auto a, auto b) { return minimum(a, b); }>(
+                             "minimum", "the smaller; NaN wins"),
+                         {{"minimum", "self, other"}, {"clamp_max.Tensor", "self, max"}}),
+                 {0, 1}),
       binary<floats, 25, [](float a, float b) { return std::atan2(a, b); }>(
           "atan2", "angle of the point (other, self)"),
       binary<floats, 5, [](float a, float b) { return std::hypot(a, b); }>(
@@ -487,19 +489,21 @@ std::vector<OpDef> make_rows() {
               {{"lerp.Tensor", "self, end, weight"}, {"lerp.Scalar", "self, end, weight"}}),
   };
 
-  rows.push_back(
-      {.name = "where",
-       .operands = "condition, self, other",
-       .results = "out",
-       .doc = "self where the condition holds, other elsewhere",
-       .aten = {{"where.self", "condition, self, other"},
-                {"where.ScalarSelf", "condition, self, other"},
-                {"where.ScalarOther", "condition, self, other"}},
-       .traits = {.promotion = Promotion::common, .promote_from = 1, .in_place = {{0, 1}, {0, 2}}},
-       .infer = infer_where,
-       .cost = elementwise_cost<1>,
-       .cpu = run_where,
-       .samples = where_samples()});
+  rows.push_back({.name = "where",
+                  .operands = "condition, self, other",
+                  .results = "out",
+                  .doc = "self where the condition holds, other elsewhere",
+                  .aten = {{"where.self", "condition, self, other"},
+                           {"where.ScalarSelf", "condition, self, other"},
+                           {"where.ScalarOther", "condition, self, other"}},
+                  .traits = {.promotion = Promotion::common,
+                             .promote_from = 1,
+                             .in_place = {{0, 1}, {0, 2}},
+                             .passes_on = {1, 2}},
+                  .infer = infer_where,
+                  .cost = elementwise_cost<1>,
+                  .cpu = run_where,
+                  .samples = where_samples()});
   rows.push_back({.name = "masked_fill",
                   .operands = "self, mask, value",
                   .results = "out",

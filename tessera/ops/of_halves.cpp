@@ -187,25 +187,6 @@ const OpDef* row_in_single(const OpDef& of_halves) {
   return find_op(name.substr(0, name.size() - suffix.size()));
 }
 
-std::vector<size_t> operands_passed_on(const OpDef& row) {
-  struct Passes {
-    std::string_view row;
-    std::vector<size_t> operands;
-  };
-  static const std::vector<Passes> rows = {
-      {"relu", {0}},       {"neg", {0}},        {"abs", {0}},
-      {"where", {1, 2}},   {"maximum", {0, 1}}, {"minimum", {0, 1}},
-      {"copy", {0}},       {"view", {0}},       {"threshold_backward", {0}},
-      {"max_pool2d_with_indices", {0}}};
-  const auto at = std::find_if(rows.begin(), rows.end(),
-                               [&](const Passes& one) { return one.row == row.name; });
-  return at == rows.end() ? std::vector<size_t>{} : at->operands;
-}
-
-bool only_shape_counts(const OpDef& row, size_t operand) {
-  return row.name == "max_pool2d_with_indices_backward" && operand == 1;
-}
-
 std::optional<TensorType> in_single(std::optional<TensorType> type) {
   if (type && type->dtype == DType::f16) type->dtype = DType::f32;
   return type;

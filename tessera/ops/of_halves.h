@@ -17,13 +17,6 @@ const OpDef* row_of_halves(const OpDef& row);
 // The row that one of halves does the same as; null for other rows.
 const OpDef* row_in_single(const OpDef& of_halves);
 
-// The operands of a row whose elements its first result consists of, as they were or negated, beside
-// zeros: where those are halves, it is too. None for rows that compute.
-std::vector<size_t> operands_passed_on(const OpDef& row);
-
-// Whether a row looks at nothing of an operand but its type and shape.
-bool only_shape_counts(const OpDef& row, size_t operand);
-
 // As the row in f32 sees its operands.
 std::optional<TensorType> in_single(std::optional<TensorType> type);
 

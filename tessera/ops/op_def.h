@@ -78,6 +78,13 @@ struct Traits {
   // Every element of a result is an element of an operand of the same type, as it was, or a number
   // of the attributes: nothing is computed with. Runs on elements of any type, f16 among them.
   bool moves_elements = false;
+  // Its kernel stores halves itself, because it must know to what its numbers are rounded.
+  bool rounds_to_halves = false;
+  // Operands of whose elements the first result consists, as they were or negated, beside zeros:
+  // where they are halves in f32, it is too.
+  std::vector<size_t> passes_on = {};
+  // Operands of which only the type and the shape count.
+  std::vector<size_t> shape_only = {};
   // (operand, value): with that operand everywhere `value`, the result is the other operand bit for
   // bit. x * 1 is; x + 0 is not, it turns -0 into 0.
   std::vector<std::pair<size_t, double>> neutral = {};

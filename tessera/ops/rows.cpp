@@ -94,4 +94,9 @@ OpDef with_neutral(OpDef row, std::vector<std::pair<size_t, double>> neutral) {
   return row;
 }
 
+OpDef passing_on(OpDef row, std::vector<size_t> operands) {
+  row.traits.passes_on = std::move(operands);
+  return row;
+}
+
 }  // namespace tessera::rows

@@ -35,6 +35,8 @@ OpDef spelled(OpDef row, std::vector<AtenSpelling> aten);
 OpDef with_scalar(OpDef row);
 // With Traits::neutral.
 OpDef with_neutral(OpDef row, std::vector<std::pair<size_t, double>> neutral);
+// With Traits::passes_on.
+OpDef passing_on(OpDef row, std::vector<size_t> operands);
 
 enum class Result { same, boolean };
 

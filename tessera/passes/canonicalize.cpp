@@ -5,7 +5,6 @@
 #include "tessera/ir/rewrite.h"
 #include "tessera/ops/builder.h"
 #include "tessera/ops/forms.h"
-#include "tessera/ops/of_halves.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera {
@@ -85,12 +84,13 @@ bool rebuild_widened_view(Rewriter& r, const Node& node) {
   return true;
 }
 
-// Whether every element of a value in f32 is a half, because it was one and nothing computed with it.
+// Whether every element of a value in f32 is a half, because it was one and nothing computed with
+// it.
 bool is_of_halves(const Graph& graph, ValueId value, int most_nodes = 8) {
   const Node* node = value.valid() ? graph.producer(value) : nullptr;
   if (!node || node->results[0] != value || most_nodes == 0) return false;
   if (is_cast(*node) && graph.type(node->operands[0]).dtype == DType::f16) return true;
-  const std::vector<size_t> passed = operands_passed_on(op(*node));
+  const std::vector<size_t>& passed = op(*node).traits.passes_on;
   return !passed.empty() && std::all_of(passed.begin(), passed.end(), [&](size_t operand) {
     return is_of_halves(graph, node->operands[operand], most_nodes - 1);
   });

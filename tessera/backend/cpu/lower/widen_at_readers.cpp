@@ -236,7 +236,10 @@ class ReaderWidener {
       const ValueId operand = reader.operands[i];
       if (!operand.valid() || !is_copied_to_readers(operand)) continue;
       const auto uses = std::count(reader.operands.begin(), reader.operands.end(), operand);
-      if (uses == 1 && only_shape_counts(op(reader), i)) {
+      const std::vector<size_t>& shape_only = op(reader).traits.shape_only;
+      const bool only_shape =
+          std::find(shape_only.begin(), shape_only.end(), i) != shape_only.end();
+      if (uses == 1 && only_shape) {
         r.replace(operand, zeros_like(r, reader, operand));
       } else {
         give(r, reader, operand, given);
