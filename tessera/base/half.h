@@ -66,6 +66,13 @@ constexpr float rounded_to_half(float value) {
   return std::bit_cast<float>((bits & 0x80000000U) | (rest > infinity ? rest : finite));
 }
 
+// The next number towards minus infinity, of one that is finite or positive infinity; 0 and -0 are
+// the same one.
+constexpr Half next_below(Half half) {
+  if ((half.bits & 0x7FFFU) == 0) return {0x8001};
+  return {static_cast<uint16_t>(half.bits & 0x8000U ? half.bits + 1 : half.bits - 1)};
+}
+
 // Many at once, with the instructions for it where the compiler may use them. Both have the same
 // length and do not overlap.
 void widen(std::span<const Half> from, std::span<float> to);

@@ -82,6 +82,19 @@ TEST(Half, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
+TEST(Half, TheNextBelowIsTheNearestSmallerOne) {
+  static_assert(next_below({0x7C00}) == to_half(65504));
+  static_assert(next_below({0}) == to_half(-0x1p-24F) && next_below({0x8000}) == next_below({0}));
+  for (uint32_t bits = 0; bits < half_count; ++bits) {
+    const Half half{static_cast<uint16_t>(bits)};
+    const float value = to_float(half);
+    if (!std::isfinite(value) || value == 0 || value == -65504) continue;
+    const float below = to_float(next_below(half));
+    ASSERT_LT(below, value);
+    ASSERT_EQ(to_half(std::nextafter((below + value) / 2, value)), half) << "one lies between";
+  }
+}
+
 TEST(Half, RoundsAnyFloat) {
   std::mt19937 random(5);
   for (int i = 0; i < 1'000'000; ++i) {

@@ -16,7 +16,7 @@ bool takes_halves(const OpDef& row) {
     return spec.type == AttrType::body;  // its steps say what is cast
   });
   return fused || row.kind == Kind::view || row.kind == Kind::source || row.traits.moves_elements ||
-         is_conversion(row.name);
+         row.traits.rounds_to_halves || is_conversion(row.name);
 }
 
 Geometry geometry_of_view(const Node& view) {

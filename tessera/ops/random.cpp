@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "tessera/base/half.h"
 #include "tessera/base/rng.h"
 #include "tessera/kernels/dispatch.h"
 #include "tessera/kernels/elementwise.h"
@@ -30,7 +31,12 @@ void fill(const KernelCall& call, const Draw& draw) {
     for (int64_t first = begin; first < end; first += 4) {
       const Words words = random_words(call.rng, key, static_cast<uint64_t>(first / 4));
       for (int64_t e = first; e < std::min(first + 4, end); ++e) {
-        out[e] = static_cast<Out>(draw(words, static_cast<size_t>(e % 4), e));
+        const auto drawn = draw(words, static_cast<size_t>(e % 4), e);
+        if constexpr (std::is_same_v<Out, Half>) {
+          out[e] = to_half(static_cast<float>(drawn));
+        } else {
+          out[e] = static_cast<Out>(drawn);
+        }
       }
     }
   });
@@ -56,14 +62,21 @@ void run_bernoulli_tensor(const KernelCall& call) {
   });
 }
 
+// The largest half below `end`, and below the half that stands for `end` elsewhere in a program.
+float last_half_below(float end) { return to_float(next_below(to_half(end))); }
+
 void run_uniform(const KernelCall& call) {
   const auto from = static_cast<float>(call.attrs.number("from"));
   const auto to = static_cast<float>(call.attrs.number("to"));
+  const bool half = call.outputs[0].dtype == DType::f16;
   // Rounding must not reach the open end of the range.
-  const float last = from < to ? std::nextafter(to, from) : from;
-  fill<float>(call, [=](const Words& words, size_t i, int64_t) {
+  const float below = half ? last_half_below(to) : std::nextafter(to, from);
+  const float last = from < to ? below : from;
+  const auto draw = [=](const Words& words, size_t i, int64_t) {
     return std::min(from + (to - from) * uniform_from_word(words[i]), last);
-  });
+  };
+  if (half) return fill<Half>(call, draw);
+  fill<float>(call, draw);
 }
 
 // Two words make two normal numbers (Box and Muller).
@@ -98,6 +111,8 @@ int64_t end_of(DType dtype) {
       return 1 << 8;
     case DType::boolean:
       return 2;
+    case DType::f16:
+      return (1 << 11) + 1;
     default:
       return (1 << 24) + 1;
   }
@@ -108,11 +123,11 @@ void run_integers(const KernelCall& call) {
   const int64_t low = call.attrs.integer("low");
   const int64_t high = call.attrs.has("high") ? call.attrs.integer("high") : end_of(dtype);
   const auto range = static_cast<uint64_t>(high - low);
-  dispatch<Types::all>(dtype, [&]<typename T>() {
-    fill<T>(call, [=](const Words& words, size_t i, int64_t) {
-      return low + static_cast<int64_t>(words[i] * range >> 32);
-    });
-  });
+  const auto draw = [=](const Words& words, size_t i, int64_t) {
+    return low + static_cast<int64_t>(words[i] * range >> 32);
+  };
+  if (dtype == DType::f16) return fill<Half>(call, draw);
+  dispatch<Types::all>(dtype, [&]<typename T>() { fill<T>(call, draw); });
 }
 
 // --- types ---
@@ -227,8 +242,18 @@ OpDef random_row(RandomRow row) {
   return def;
 }
 
+OpDef rounding_to_halves(OpDef def) {
+  def.traits.rounds_to_halves = true;
+  return def;
+}
+
 std::vector<Sample> like_samples() {
   return {{{reals({3, 5})}}, {{reals({})}}, {{reals({17, 1003})}, {{"key", attr(77)}}}};
+}
+
+std::vector<Sample> with_halves(std::vector<Sample> samples) {
+  samples.push_back({{sample(DType::f16, {1003})}});
+  return samples;
 }
 
 std::vector<Sample> with_integers(std::vector<Sample> samples) {
@@ -277,16 +302,16 @@ std::vector<OpDef> make_rows() {
                   run_bernoulli_tensor,
                   {{{reals({3, 5}), reals({5}, {0, 1})}},
                    {{integers({17, 1003}), reals({17, 1003}, {0, 1})}}}}),
-      random_row({"uniform",
-                  "self",
-                  "uniform in [from, to), shaped like self",
-                  {from, to, dtype},
-                  {{"uniform_", "self | from, to"},
-                   {"uniform", "self | from, to"},
-                   {"rand_like", "self | dtype"}},
-                  infer_floating_like,
-                  run_uniform,
-                  like_samples()}),
+      rounding_to_halves(random_row({"uniform",
+                                     "self",
+                                     "uniform in [from, to), shaped like self",
+                                     {from, to, dtype},
+                                     {{"uniform_", "self | from, to"},
+                                      {"uniform", "self | from, to"},
+                                      {"rand_like", "self | dtype"}},
+                                     infer_floating_like,
+                                     run_uniform,
+                                     with_halves(like_samples())})),
       random_row({"normal",
                   "self",
                   "normal with a mean and a deviation, shaped like self",
@@ -303,26 +328,27 @@ std::vector<OpDef> make_rows() {
                   infer_floating_like,
                   run_exponential,
                   like_samples()}),
-      random_row({"random",
-                  "self",
-                  "integers from low up to but not including high, like self",
-                  {low, high, dtype},
-                  {{"random_.from", "self | low=from, high=to"},
-                   {"random_.to", "self | high=to"},
-                   {"random_", "self"},
-                   {"randint_like", "self | high, dtype"},
-                   {"randint_like.low_dtype", "self | low, high, dtype"}},
-                  infer_integers_like,
-                  run_integers,
-                  with_integers(like_samples())}),
-      random_row({"rand",
-                  "",
-                  "uniform in [0, 1)",
-                  {size, dtype, from, to},
-                  {{"rand", "| size, dtype"}, {"rand.generator", "| size, dtype"}},
-                  infer_floating_shape,
-                  run_uniform,
-                  shape_samples({})}),
+      rounding_to_halves(random_row({"random",
+                                     "self",
+                                     "integers from low up to but not including high, like self",
+                                     {low, high, dtype},
+                                     {{"random_.from", "self | low=from, high=to"},
+                                      {"random_.to", "self | high=to"},
+                                      {"random_", "self"},
+                                      {"randint_like", "self | high, dtype"},
+                                      {"randint_like.low_dtype", "self | low, high, dtype"}},
+                                     infer_integers_like,
+                                     run_integers,
+                                     with_halves(with_integers(like_samples()))})),
+      rounding_to_halves(
+          random_row({"rand",
+                      "",
+                      "uniform in [0, 1)",
+                      {size, dtype, from, to},
+                      {{"rand", "| size, dtype"}, {"rand.generator", "| size, dtype"}},
+                      infer_floating_shape,
+                      run_uniform,
+                      shape_samples({})})),
       random_row({"randn",
                   "",
                   "normal with a mean and a deviation",
@@ -333,17 +359,17 @@ std::vector<OpDef> make_rows() {
                   infer_floating_shape,
                   run_normal,
                   shape_samples({})}),
-      random_row({"randint",
-                  "",
-                  "integers from low up to but not including high",
-                  {low, high, size, dtype},
-                  {{"randint", "| high, size, dtype"},
-                   {"randint.generator", "| high, size, dtype"},
-                   {"randint.low", "| low, high, size, dtype"},
-                   {"randint.low_generator", "| low, high, size, dtype"}},
-                  infer_integers_shape,
-                  run_integers,
-                  shape_samples({{"low", attr(-3)}, {"high", attr(9)}})}),
+      rounding_to_halves(random_row({"randint",
+                                     "",
+                                     "integers from low up to but not including high",
+                                     {low, high, size, dtype},
+                                     {{"randint", "| high, size, dtype"},
+                                      {"randint.generator", "| high, size, dtype"},
+                                      {"randint.low", "| low, high, size, dtype"},
+                                      {"randint.low_generator", "| low, high, size, dtype"}},
+                                     infer_integers_shape,
+                                     run_integers,
+                                     shape_samples({{"low", attr(-3)}, {"high", attr(9)}})})),
   };
 }
 

@@ -61,6 +61,54 @@ TEST(Random, Distributions) {
   EXPECT_NEAR(deviation_of(exponential), 0.25, 0.005);
 }
 
+std::vector<float> draw_halves(std::string_view name, Attrs attrs, int threads, int64_t size) {
+  const HostTensor like(TensorType{DType::f16, {size}});
+  const OpRun run(name, {like}, std::move(attrs), {5, 6}, threads);
+  std::vector<float> drawn;
+  for (const Half half : run[0].elements<Half>()) drawn.push_back(to_float(half));
+  return drawn;
+}
+
+// One in 4096 floats below 1 is nearest to the half that is 1.
+TEST(Random, HalvesDoNotReachTheEnd) {
+  struct Range {
+    double from, to;
+  };
+  for (const auto& [from, to] :
+       {Range{0, 1}, Range{-1, 0}, Range{-3, -2.5}, Range{0, 0.1}, Range{0, 0.3},
+        Range{1, 1.0009765625}, Range{0, 1e-7}, Range{60000, 65504}, Range{0, 1e5}}) {
+    SCOPED_TRACE(fmt::format("[{}, {})", from, to));
+    const Attrs attrs = {{"from", from}, {"to", to}};
+    const auto drawn = draw_halves("uniform", attrs, 1, 200'000);
+    const auto [least, most] = std::minmax_element(drawn.begin(), drawn.end());
+    EXPECT_GE(*least, to_float(to_half(static_cast<float>(from))));
+    EXPECT_LT(*most, to_float(to_half(static_cast<float>(to))));
+    EXPECT_LT(double{*most}, to);
+    for (const int threads : {2, 3, 5}) {
+      EXPECT_EQ(draw_halves("uniform", attrs, threads, 200'000), drawn) << threads << " threads";
+    }
+  }
+  EXPECT_EQ(draw_halves("uniform", {{"from", 0.5}, {"to", 0.5}}, 1, 3), std::vector(3, 0.5F));
+}
+
+TEST(Random, HalvesAreTheNearestToWhatFloatsAre) {
+  const auto floats = draw("uniform", {});
+  const auto halves = draw_halves("uniform", {}, 1, count);
+  constexpr float last = 1 - 0x1p-11F;
+  int at_the_end = 0;
+  for (size_t i = 0; i < halves.size(); ++i) {
+    ASSERT_EQ(halves[i], std::min(to_float(to_half(floats[i])), last));
+    at_the_end += to_float(to_half(floats[i])) == 1;
+  }
+  EXPECT_GT(at_the_end, 0);
+}
+
+TEST(Random, WholeHalvesAreThoseThatCanBeCounted) {
+  const auto drawn = draw_halves("random", {}, 1, count);
+  EXPECT_EQ(*std::min_element(drawn.begin(), drawn.end()), 0);
+  EXPECT_EQ(*std::max_element(drawn.begin(), drawn.end()), 2048);
+}
+
 TEST(Random, NeighbouringNormalsAreIndependent) {
   const auto x = draw("normal", {});
   double product = 0;

@@ -70,8 +70,8 @@ inline HostTensor left_out() {
 class OpRun {
  public:
   OpRun(std::string_view name, const std::vector<HostTensor>& operands, Attrs attrs = {},
-        RngState rng = {})
-      : rng_(rng) {
+        RngState rng = {}, int threads = 2)
+      : rng_(rng), threads_(threads) {
     const OpDef& row = op(name);
     Node node;
     node.op = row.name;
@@ -145,7 +145,7 @@ class OpRun {
     std::vector<TensorView> inputs, outputs;
     for (HostTensor& operand : operands) inputs.push_back(operand.view());
     for (HostTensor& result : results) outputs.push_back(result.view());
-    ThreadPool pool(2, level_for_test());
+    ThreadPool pool(threads_, level_for_test());
     run_reference(
         row,
         {.inputs = inputs, .outputs = outputs, .attrs = node.attrs, .pool = pool, .rng = rng_});
@@ -153,6 +153,7 @@ class OpRun {
   }
 
   RngState rng_;
+  int threads_;
   Graph graph_;
   std::vector<HostTensor> values_;  // by ValueId
   std::vector<HostTensor> results_;

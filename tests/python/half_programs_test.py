@@ -228,6 +228,34 @@ def test_many_small_updates_arrive():
     assert reached[True] == pytest.approx(1 + 20 * STEP, abs=STEP / 2)
 
 
+# ---- Random numbers ----
+
+
+class Draws(nn.Module):
+    def forward(self, x):
+        unit = torch.rand(x.shape, dtype=torch.half)
+        return unit, torch.rand_like(x), torch.empty_like(x).uniform_(-3, 0.1)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_random_numbers_stay_below_the_end_of_their_range(monkeypatch, stochastic):
+    """Of the floats below 1, one in 4096 has 1 for its nearest half."""
+    runs = []
+    for threads in (1, 2, 3):
+        monkeypatch.setenv("TESSERA_NUM_THREADS", str(threads))
+        executor = poptorch.inferenceModel(Draws(), options(stochastic))
+        runs.append([executor(torch.zeros(1 << 18).half()) for _ in range(4)])
+    for unit, like, wide in runs[0]:
+        for drawn, least, end in ((unit, 0, 1), (like, 0, 1), (wide, -3, 0.1)):
+            assert drawn.dtype == torch.half and least <= drawn.min()
+            assert drawn.max() < torch.tensor(end).half()
+            assert drawn.float().mean().item() == pytest.approx((least + end) / 2, abs=0.01)
+        assert unit.max() == like.max() == 1 - STEP / 2
+    for other in runs[1:]:
+        for ours, wanted in zip(other, runs[0]):
+            assert all(map(torch.equal, ours, wanted))
+
+
 # ---- Exceptions ----
 
 
