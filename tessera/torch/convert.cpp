@@ -42,6 +42,8 @@ bool has_dtype(at::ScalarType type) {
                      [type](const Pair& pair) { return pair.torch == type; });
 }
 
+bool is_short_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
 at::ScalarType scalar_type_of(DType dtype) {
   for (const Pair& pair : pairs) {
     if (pair.ours == dtype) return pair.torch;

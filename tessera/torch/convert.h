@@ -13,6 +13,8 @@ namespace tessera {
 // Error for types that no graph can hold (complex numbers, quantised types).
 DType dtype_of(at::ScalarType type);
 bool has_dtype(at::ScalarType type);
+// float16 or bfloat16: PyTorch has few kernels for them, and programs compute in float32.
+bool is_short_float(at::ScalarType type);
 at::ScalarType scalar_type_of(DType dtype);
 
 Shape shape_of(const at::Tensor& tensor);

@@ -39,7 +39,8 @@ class Printer {
     const DType dtype = dtype_of(tensor.scalar_type());
     operands_.push_back(tensor);
     const size_t number = operands_.size() - 1;
-    if (narrowed(dtype) == dtype) return fmt::format("${}", number);
+    // PyTorch's kernel would round to bfloat16, a program does not.
+    if (narrowed(dtype) == dtype || dtype == DType::bf16) return fmt::format("${}", number);
     return fmt::format("${}:{}", number, name_of(dtype));
   }
 

@@ -83,8 +83,8 @@ bool is_generator(const c10::Argument& argument) {
 }
 
 // An element type is a whole number among a call's arguments.
-bool asks_for_half(const c10::Argument& argument, const c10::IValue& value) {
-  return argument.name() == "dtype" && value.isInt() && value.toScalarType() == at::kHalf;
+bool asks_for_short_float(const c10::Argument& argument, const c10::IValue& value) {
+  return argument.name() == "dtype" && value.isInt() && is_short_float(value.toScalarType());
 }
 
 bool is_written(const AtenFacts& facts, const c10::Argument& argument) {
@@ -112,9 +112,9 @@ struct ParsedCall {
         facts(facts_of(attrs.text("overload"))),
         arguments(parse_host_arguments(attrs.text("arguments"), op.schema())),
         results(parse_host_results(attrs.text("results"))) {
-    // Halves have been made floats by the program.
+    // Floats of 16 bits have been made float32 by the program.
     for (size_t i = 0; i < arguments.size(); ++i) {
-      if (asks_for_half(op.schema().arguments()[i], arguments[i].constant)) {
+      if (asks_for_short_float(op.schema().arguments()[i], arguments[i].constant)) {
         arguments[i].constant = static_cast<int64_t>(at::kFloat);
       }
     }
@@ -257,12 +257,12 @@ void run_host_call(const KernelCall& call) {
   }
 }
 
-enum class Halves { stay, become_floats };
+enum class ShortFloats { stay, become_float32 };
 
 // The call with every tensor replaced.
 torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
                            const std::function<at::Tensor(const at::Tensor&)>& replacement,
-                           Halves halves = Halves::stay) {
+                           ShortFloats short_floats = ShortFloats::stay) {
   const auto replaced = [&](const at::Tensor& tensor) {
     return tensor.defined() ? replacement(tensor) : tensor;
   };
@@ -283,8 +283,8 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
       stack.push_back(list);
     } else if (value.isGenerator()) {
       stack.push_back(value.toGenerator().clone());
-    } else if (halves == Halves::become_floats &&
-               asks_for_half(call.schema().arguments()[i], value)) {
+    } else if (short_floats == ShortFloats::become_float32 &&
+               asks_for_short_float(call.schema().arguments()[i], value)) {
       stack.push_back(static_cast<int64_t>(at::kFloat));
     } else {
       stack.push_back(value);
@@ -294,59 +294,63 @@ torch::jit::Stack run_with(c10::DispatchKey key, const AtenCall& call,
   return stack;
 }
 
-bool sees_halves(const AtenCall& call) {
+bool sees_short_floats(const AtenCall& call) {
   for (size_t i = 0; i < call.count(); ++i) {
-    if (asks_for_half(call.schema().arguments()[i], call.argument(i))) return true;
+    if (asks_for_short_float(call.schema().arguments()[i], call.argument(i))) return true;
   }
   const std::vector<at::Tensor> tensors = call.tensors();
   return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kHalf; });
+                     [](const at::Tensor& tensor) { return is_short_float(tensor.scalar_type()); });
 }
 
-// Of a call whose halves were made floats: the results that PyTorch would have given as halves.
-std::vector<bool> half_results(const AtenCall& call, size_t count,
-                               const std::function<void()>& forget_error) {
-  std::vector<bool> half(count, false);
+// The type that floats of a call have by promotion, where PyTorch has no rule for its results.
+at::ScalarType promoted_floats(const AtenCall& call) {
+  const c10::IValue* asked = call.find("dtype");
+  if (asked && asked->isInt()) return asked->toScalarType();
+  std::optional<at::ScalarType> promoted;
+  for (const at::Tensor& tensor : call.tensors()) {
+    if (!tensor.is_floating_point()) continue;
+    promoted = c10::promoteTypes(promoted.value_or(tensor.scalar_type()), tensor.scalar_type());
+  }
+  return promoted.value_or(at::kFloat);
+}
+
+// Of a call that was made in float32: the types that PyTorch would have given to its floats.
+std::vector<at::ScalarType> float_types(const AtenCall& call, size_t count,
+                                        const std::function<void()>& forget_error) {
   try {
+    std::vector<at::ScalarType> types(count, at::kFloat);
     const torch::jit::Stack ruled = shapes_only(call);
     for (size_t i = 0; i < std::min(count, ruled.size()); ++i) {
-      half[i] = ruled[i].isTensor() && ruled[i].toTensor().defined() &&
-                ruled[i].toTensor().scalar_type() == at::kHalf;
+      if (!ruled[i].isTensor() || !ruled[i].toTensor().defined()) continue;
+      types[i] = ruled[i].toTensor().scalar_type();
     }
-    return half;
+    return types;
   } catch (const std::exception&) {
     forget_error();
   }
-  // No rule: floats are as they would be promoted.
-  const c10::IValue* asked = call.find("dtype");
-  bool all = asked && asked->isInt() && asked->toScalarType() == at::kHalf;
-  if (!asked || asked->isNone()) {
-    const std::vector<at::Tensor> tensors = call.tensors();
-    all = std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-      return tensor.is_floating_point() && tensor.scalar_type() != at::kHalf;
-    });
-  }
-  return std::vector<bool>(count, all);
+  return std::vector<at::ScalarType>(count, promoted_floats(call));
 }
 
-// PyTorch has few kernels for halves: the call in floats, with results of the types it should have.
+// PyTorch has few kernels for floats of 16 bits: the call in float32, with results of the types it
+// should have.
 torch::jit::Stack run_in_single(const AtenCall& call,
                                 const std::function<at::Tensor(const at::Tensor&)>& replacement,
                                 const std::function<void()>& forget_error) {
   constexpr auto cpu = c10::DispatchKey::CPU;
-  if (!sees_halves(call)) return run_with(cpu, call, replacement);
+  if (!sees_short_floats(call)) return run_with(cpu, call, replacement);
   torch::jit::Stack results = run_with(
       cpu, call,
       [&](const at::Tensor& tensor) {
         const at::Tensor given = replacement(tensor);
-        return given.scalar_type() == at::kHalf ? given.to(at::kFloat) : given;
+        return is_short_float(given.scalar_type()) ? given.to(at::kFloat) : given;
       },
-      Halves::become_floats);
-  const std::vector<bool> half = half_results(call, results.size(), forget_error);
+      ShortFloats::become_float32);
+  const std::vector<at::ScalarType> types = float_types(call, results.size(), forget_error);
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!half[i] || !results[i].isTensor() || !results[i].toTensor().defined()) continue;
-    if (results[i].toTensor().scalar_type() != at::kFloat) continue;
-    results[i] = results[i].toTensor().to(at::kHalf);
+    if (!is_short_float(types[i]) || !results[i].isTensor()) continue;
+    const at::Tensor& result = results[i].toTensor();
+    if (result.defined() && result.scalar_type() == at::kFloat) results[i] = result.to(types[i]);
   }
   return results;
 }
@@ -429,9 +433,9 @@ torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& f
   std::rethrow_exception(refusal);
 }
 
-bool computes_with_halves(const AtenCall& call) {
+bool computes_with_short_floats(const AtenCall& call) {
   return call.facts().movement == Movement::none && !call.facts().reads_sizes_only &&
-         sees_halves(call);
+         sees_short_floats(call);
 }
 
 torch::jit::Stack values_in_single(const AtenCall& call,

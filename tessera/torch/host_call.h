@@ -32,9 +32,9 @@ bool has_few_elements(const AtenCall& call);
 // inverted, or ones. Throws PyTorch's own error where it refuses all of them.
 torch::jit::Stack trial_run(const AtenCall& call, const std::function<void()>& forget_error);
 
-// PyTorch has few kernels for halves. What it makes of such a call in floats, rounded once, where
-// all values are there. The tensors are not written to.
-bool computes_with_halves(const AtenCall& call);
+// PyTorch has few kernels for floats of 16 bits. What it makes of such a call in float32, rounded
+// once, where all values are there. The tensors are not written to.
+bool computes_with_short_floats(const AtenCall& call);
 torch::jit::Stack values_in_single(const AtenCall& call, const std::function<void()>& forget_error);
 
 // What the call returns, with the right shapes and types and without meaning: by PyTorch's shape

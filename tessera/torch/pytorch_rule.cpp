@@ -61,7 +61,7 @@ bool is_all_floats(const AtenCall& call) {
   if (!call.written_arguments().empty()) return false;
   const std::vector<at::Tensor> tensors = call.tensors();
   const auto type = tensors.empty() ? at::kFloat : tensors[0].scalar_type();
-  if (type != at::kFloat && type != at::kHalf) return false;
+  if (type != at::kFloat && !is_short_float(type)) return false;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.scalar_type() != type || tensor.numel() == 0) return false;
   }

@@ -22,7 +22,7 @@ bool agree(const AtenCall& call, const torch::jit::Stack& pytorchs,
            const std::vector<TensorType>& rows);
 
 // Whether only shapes could be wrong, of which rows know: the call makes a tensor out of floats, or
-// out of halves, and there are some in each.
+// out of floats of 16 bits of one type, and there are some in each.
 bool is_all_floats(const AtenCall& call);
 
 // An Error in PyTorch's words where PyTorch's kernel refuses the call whatever the values are.

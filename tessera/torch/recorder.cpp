@@ -231,7 +231,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     run_on(c10::DispatchKey::CPU, op, stack);
     return;
   }
-  const bool runs_now = !random && can_run_now(call);
+  const bool runs_now = !random && can_run_now(call) && !rounds_to_bfloat16(call);
   if (runs_now && !call.facts().reads_sizes_only) note_switches(call.tensors());
   if (!makes_tensor(call)) {
     answer(call, stack);
@@ -273,7 +273,7 @@ bool Recorder::can_run_now(const AtenCall& call) const {
   for (const at::Tensor& tensor : call.tensors()) {
     if (!is_constant(tensor) || tensor.numel() > most_elements) return false;
   }
-  if (!call.written_arguments().empty() && computes_with_halves(call)) return false;
+  if (!call.written_arguments().empty() && computes_with_short_floats(call)) return false;
   for (const size_t i : call.written_arguments()) {
     if (!call.argument(i).isTensor()) return false;
     const at::Tensor target = call.argument(i).toTensor();
@@ -284,10 +284,36 @@ bool Recorder::can_run_now(const AtenCall& call) const {
   return !row || row->hidden_mutations.empty();
 }
 
+// PyTorch would round what it computes from constants, or converts; the program does not.
+bool Recorder::rounds_to_bfloat16(const AtenCall& call) const {
+  const auto is_bfloat16 = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.scalar_type() == at::kBFloat16;
+  };
+  const std::vector<at::Tensor> tensors = call.tensors();
+  const bool given = std::any_of(tensors.begin(), tensors.end(), is_bfloat16);
+  const c10::IValue* asked = call.find("dtype");
+  const bool wanted = asked && asked->isInt() && asked->toScalarType() == at::kBFloat16;
+  const bool wider = std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.is_floating_point() && !is_bfloat16(tensor);
+  });
+  if (call.facts().reads_sizes_only || !(given || wanted)) return false;
+  if (wider) return true;
+  if (!given || !computes_with_short_floats(call)) return false;
+  try {
+    const torch::jit::Stack results = dry_run(call, front_end_.forget_error);
+    return std::any_of(results.begin(), results.end(), [&](const c10::IValue& result) {
+      return result.isTensor() && is_bfloat16(result.toTensor());
+    });
+  } catch (const std::exception&) {
+    front_end_.forget_error();
+    return false;
+  }
+}
+
 void Recorder::run_now(const c10::OperatorHandle& op, const AtenCall& call,
                        torch::jit::Stack& stack) {
   const size_t results = call.schema().returns().size();
-  if (computes_with_halves(call)) {
+  if (computes_with_short_floats(call)) {
     torch::jit::Stack values = values_in_single(call, front_end_.forget_error);
     torch::jit::drop(stack, call.count());
     for (c10::IValue& value : values) stack.push_back(std::move(value));

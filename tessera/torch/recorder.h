@@ -146,6 +146,7 @@ class Recorder {
   void fill(const at::Tensor& self, const c10::Scalar& number);
   void answer(const AtenCall& call, torch::jit::Stack& stack);
   bool can_run_now(const AtenCall& call) const;
+  bool rounds_to_bfloat16(const AtenCall& call) const;
   void run_now(const c10::OperatorHandle& op, const AtenCall& call, torch::jit::Stack& stack);
   void record_unsupported(const AtenCall& call, torch::jit::Stack& stack);
   StorageVersions::Found outside_value(const at::Tensor& tensor);

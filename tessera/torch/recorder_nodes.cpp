@@ -68,17 +68,19 @@ std::optional<at::ScalarType> promoted_type(const OpDef& row, const MatchedCall&
   return promoted;
 }
 
-// Where a rule wants one type and halves stand beside floats, the halves become floats, as PyTorch
-// promotes them elsewhere. False where there is nothing to do.
-bool widen_halves(Builder& builder, std::vector<ValueId>& operands,
-                  std::vector<std::optional<TensorType>>& types) {
+// Where a rule wants one type and floats of 16 bits stand beside others, they become f32, as
+// PyTorch promotes them elsewhere. False where there is nothing to do.
+bool widen_short_floats(Builder& builder, std::vector<ValueId>& operands,
+                        std::vector<std::optional<TensorType>>& types) {
   const auto any = [&](DType dtype) {
     return std::any_of(types.begin(), types.end(),
                        [&](const auto& type) { return type && type->dtype == dtype; });
   };
-  if (!any(DType::f16) || !(any(DType::f32) || any(DType::f64))) return false;
+  const bool f16 = any(DType::f16), bf16 = any(DType::bf16);
+  const bool wide = any(DType::f32) || any(DType::f64);
+  if (!(f16 && bf16) && !((f16 || bf16) && wide)) return false;
   for (size_t i = 0; i < types.size(); ++i) {
-    if (!types[i] || types[i]->dtype != DType::f16) continue;
+    if (!types[i] || !(types[i]->dtype == DType::f16 || types[i]->dtype == DType::bf16)) continue;
     operands[i] = builder.cast(operands[i], DType::f32);
     types[i]->dtype = DType::f32;
   }
@@ -162,7 +164,7 @@ bool Recorder::record_row(const AtenCall& call, const MatchedCall& matched,
     }
   };
   auto by_row = ruled_by_row();
-  const bool widened = !by_row && widen_halves(builder_, operands, types);
+  const bool widened = !by_row && widen_short_floats(builder_, operands, types);
   if (widened) by_row = ruled_by_row();
   if (!by_row) {
     check_legal(call, front_end_.forget_error);
