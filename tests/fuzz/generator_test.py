@@ -104,6 +104,7 @@ def test_parts_in_half_are_right(halves):
         "inputs": [True, False, False],
         "weights": [False, True, True],
         "some": [True, True, False],
+        "sums": [True, True, True],
     }[halves]
     assert "half()" in program(network) and program(LINE, {"halves": halves}) == program(network)
 

@@ -31,6 +31,7 @@ HALVES = {
     "inputs": "inputs, over weights in float32",
     "weights": "weights, under inputs in float32",
     "some": "every second layer and every second input",
+    "sums": "weights and inputs, and the sums of their products on the way",
 }
 
 
@@ -127,7 +128,7 @@ class Network:
     def batch(self, factor=None):
         """The lines that make one call's inputs."""
         factor = self.settings.factor() if factor is None else factor
-        step = {"all": 1, "inputs": 1, "some": 2}.get(self.settings.halves)
+        step = {"all": 1, "sums": 1, "inputs": 1, "some": 2}.get(self.settings.halves)
         halves = [i.name for i in self.inputs if i.kind == "float"][::step] if step else []
         return [
             f"{i.name} = {i.text(factor)}" + (".half()" if i.name in halves else "")
@@ -136,7 +137,7 @@ class Network:
 
     def conversion(self):
         """The lines that bring weights of `model` to half precision."""
-        if self.settings.halves in ("all", "weights"):
+        if self.settings.halves in ("all", "sums", "weights"):
             return ["model.half()"]
         if self.settings.halves == "some":
             return ["for layer in list(model.children())[::2]:", "    layer.half()"]
@@ -218,6 +219,8 @@ def program(network, variant=None):
         if s.reduction != "Mean":
             kind = f"poptorch.ReductionType.{s.reduction}"
             lines.append(f"options.Training.accumulationAndReplicationReductionType({kind})")
+    if s.halves == "sums":
+        lines.append("options.Precision.setPartialsType(torch.half)")
     if s.output_mode:
         lines.append(f"options.outputMode(poptorch.OutputMode.{s.output_mode})")
     names = ", ".join(i.name for i in network.inputs)

@@ -38,9 +38,13 @@ class Precision:
 SINGLE = Precision(torch.float32, 1.2e-7, 10, 3e-6, 1e-10, 2e-7, (5e-7, 2e-6, 8e-6))
 # They do so in float32, of which a half shows little.
 HALF = Precision(torch.float16, 5e-4, 3, 1e-3, 1e-6, 5e-4, (1e-3, 2e-3, 5e-3))
+# A sum is rounded again after every 16 products.
+HALF_SUMS = dataclasses.replace(HALF, factor=6)
 
 
 def precision_of(network):
+    if network.settings.halves == "sums":
+        return HALF_SUMS
     return HALF if network.settings.halves else SINGLE
 
 
@@ -352,6 +356,8 @@ def options_of(network):
         options.Training.accumulationAndReplicationReductionType(
             getattr(poptorch.ReductionType, s.reduction)
         )
+    if s.halves == "sums":
+        options.Precision.setPartialsType(torch.half)
     if s.output_mode:
         options.outputMode(getattr(poptorch.OutputMode, s.output_mode))
     return options
