@@ -7,7 +7,7 @@ changed in place. Each becomes a program, and another one for other shapes.
 
 import collections
 import threading
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -22,6 +22,7 @@ MOST_PROGRAMS = 16
 # What a program has of its own; with other types PyTorch runs the graph itself.
 _TYPES = {
     torch.float32,
+    torch.float16,
     torch.int64,
     torch.int32,
     torch.int16,
@@ -77,17 +78,20 @@ class Programs:
         self._graph = graph
         self._options = options
         self._by_shapes: Dict[tuple, Program] = collections.OrderedDict()
+        self._only: Optional[Program] = None  # where TorchDynamo guards the shapes
         self._lock = threading.Lock()  # a program runs one call at a time
         refusal = _refusal(graph)
         if refusal:
             logger.warning("PyTorch runs a graph of torch.compile() itself: %s", refusal)
         self._runs_eagerly = bool(refusal) or not _computes(graph)
+        if not self._runs_eagerly and _has_fixed_shapes(graph):
+            self._only = Program(graph, options)
 
     def __call__(self, *args: Any) -> Tuple[Any, ...]:
         if self._runs_eagerly:
             return self._graph(*args)
         with self._lock, torch.no_grad():
-            return self._program(args)(args)
+            return (self._only or self._program(args))(args)
 
     def _program(self, args) -> "Program":
         key = tuple(
@@ -111,24 +115,48 @@ class Program:
         self._types = [_type_of(output) for output in _outputs(graph)]
         self._step = _Step(graph, self._passed_on)
         self.executor: PoplarExecutor = inferenceModel(self._step, options.clone())
+        # Known once it is compiled, so that a call asks for little: which arguments are inputs,
+        # with their strides where they are not dense, and what gives each result.
+        self._inputs: List[Tuple[int, Optional[tuple]]] = []
+        self._results: List[Callable] = []
+        self._compiled = False
 
     def __call__(self, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        computed = self._run(args) if self._compiled else self._compiled_and_run(args)
+        rest = iter(computed)
+        return tuple([result(args, rest) for result in self._results])
+
+    def _run(self, args):
+        return self.executor(*[_memory_of(args[i], strides) for i, strides in self._inputs])
+
+    def _compiled_and_run(self, args):
+        self._inputs = [
+            (i, None if arg.is_contiguous() else arg.stride())
+            for i, arg in enumerate(args)
+            if _is_input(arg)
+        ]
         self._step.args[:] = args
         try:
-            computed = self.executor(*(_memory_of(arg.detach()) for arg in args if _is_input(arg)))
+            computed = self._run(args)
         finally:
             self._step.args.clear()  # not ours to keep
-        return tuple(self._results(args, iter(computed)))
+        rest = iter(computed)
+        self._results = [self._result(place, rest) for place in range(len(self._passed_on))]
+        self._compiled = True
+        return computed
 
-    def _results(self, args, computed):
-        for place, (given, dtype) in enumerate(zip(self._passed_on, self._types)):
-            if given is not None:
-                yield args[given]
-            elif place in self._step.constants:
-                yield self._step.constants[place]
-            else:
-                result = next(computed).permute(self._step.orders[place])
-                yield result.to(dtype)  # a program has no 64-bit types
+    def _result(self, place, computed):
+        """A function of the arguments and of the rest of what was computed: the result."""
+        given = self._passed_on[place]
+        if given is not None:
+            return lambda args, _: args[given]
+        if place in self._step.constants:
+            constant = self._step.constants[place]
+            return lambda _, __: constant
+        order, dtype = self._step.orders[place], self._types[place]
+        if next(computed).dtype == dtype and order == sorted(order):
+            return lambda _, rest: next(rest)
+        return lambda _, rest: next(rest).permute(order).to(dtype)  # there are no 64-bit types
 
 
 class _Step(torch.nn.Module):
@@ -165,11 +193,15 @@ def _is_input(arg):
 
 
 # Whether a graph may take a view() was decided by the strides of its arguments.
-def _memory_of(arg):
-    """The stretch of memory that an argument looks at; itself where that is all of it."""
-    if arg.is_contiguous():
+def _memory_of(arg, strides):
+    """The memory that an argument of these strides looks at; itself where it is dense."""
+    if arg.requires_grad:
+        arg = arg.detach()
+    if strides is None:
         return arg
-    last = sum((size - 1) * stride for size, stride in zip(arg.shape, arg.stride()))
+    if arg.stride() != strides:
+        arg = torch.empty_strided(arg.shape, strides, dtype=arg.dtype).copy_(arg)
+    last = sum((size - 1) * stride for size, stride in zip(arg.shape, strides))
     return arg.as_strided((last + 1,), (1,))
 
 
@@ -191,6 +223,19 @@ def _type_of(node):
     """The element type of a node that is a tensor."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def _has_fixed_shapes(graph):
+    """Whether no size of an argument is a symbol: then every call has the same."""
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "placeholder":
+            continue
+        if not isinstance(value, torch.Tensor):
+            return False
+        if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
+            return False
+    return True
 
 
 def _computes(graph):

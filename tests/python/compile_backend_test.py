@@ -297,3 +297,113 @@ def test_a_compiled_module_in_a_wrapped_one_runs_as_itself():
     model(x)  # as TorchDynamo has it
     ours = poptorch.inferenceModel(model, poptorch.Options().showCompilationProgressBar(False))(x)
     torch.testing.assert_close(ours, inner(x).relu())
+
+
+# ---- float16 ----
+
+HALF = 2.0**-10  # the distance of halves around one
+
+
+def close_to(result, in_double, roundings=8):
+    allowed = roundings * HALF * in_double.abs().max().clamp(min=1e-2)
+    assert (result.double() - in_double).abs().max() <= allowed
+
+
+def gradients(run, model, x, labels):
+    out = run(x)
+    F.cross_entropy(out.float(), labels).backward()
+    return out.detach(), [p.grad.clone() for p in model.parameters()]
+
+
+def quiet_of(caplog):
+    return not any("PyTorch runs a graph" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_halves_are_computed_by_programs(name, caplog):
+    make, batch = MODELS[name]
+    model = make().half()
+    reference, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
+    x, labels = batch(4)
+    x = x.half() if x.is_floating_point() else x
+    out, grads = gradients(torch.compile(model, backend="tessera"), model, x, labels)
+    assert quiet_of(caplog)
+    eager_out, eager_grads = gradients(eager, eager, x, labels)
+    wide = x.double() if x.is_floating_point() else x
+    true_out, true_grads = gradients(reference, reference, wide, labels)
+    assert out.dtype == eager_out.dtype == torch.half
+    close_to(out, true_out)
+    for ours, theirs, true in zip(grads, eager_grads, true_grads):
+        assert ours.dtype == theirs.dtype == torch.half
+        close_to(ours, true, 16)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_halves_are_trained(name):
+    make, batch = MODELS[name]
+    model = make()
+    wide = copy.deepcopy(model)
+    model.half()
+    batches = [batch(4) for _ in range(4)]
+    halves = [(x.half() if x.is_floating_point() else x, y) for x, y in batches]
+    compiled = torch.compile(model, backend="tessera")
+    ours = trained(model, lambda x: compiled(x).float(), halves)
+    theirs = trained(wide, wide, batches)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=0.02, atol=0.01)
+
+
+TYPED = {
+    "promoted": lambda h, f: (h + f, h * 2.5, h.sum(), h > 1, torch.cat([h, f])),
+    "by name": lambda h, f: (h.float() + 1, f.half() * 3, h.sum(dtype=torch.float), f.to(h.dtype)),
+    "made": lambda h, f: (torch.zeros_like(h) + 1, h.new_full((2,), 0.1)),
+    "of constants": lambda h, f: torch.ones(3).half() + h[0],
+    "whole numbers": lambda h, f: (h.argmax(-1), h.to(torch.int64), h.long().half(), h.int() // 2),
+    "statistics": lambda h, f: torch.var_mean(h, -1),
+    "norm": lambda h, f: F.layer_norm(h, (3,)),
+    "in place": lambda h, f: (h.clone().add_(f), f.clone().copy_(h)),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_types_of_results_are_eagers(name):
+    h, f = torch.randn(4, 3).half(), torch.randn(4, 3)
+    ours = torch.compile(TYPED[name], backend="tessera")(h, f)
+    theirs = TYPED[name](h, f)
+    ours, theirs = ([x] if isinstance(x, torch.Tensor) else x for x in (ours, theirs))
+    for a, b in zip(ours, theirs):
+        assert a.dtype == b.dtype
+        if b.is_floating_point():
+            torch.testing.assert_close(a, b, rtol=2 * HALF, atol=2 * HALF)
+        else:
+            assert torch.equal(a, b)
+
+
+def test_autocast_to_float16(caplog):
+    model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 5))
+    reference = copy.deepcopy(model).double()
+    compiled = torch.compile(model, backend="tessera")
+    x, labels = MODELS["mlp"][1](4)
+    with torch.autocast("cpu", torch.float16):
+        out = compiled(x)
+    assert out.dtype == torch.half and quiet_of(caplog)
+    F.cross_entropy(out.float(), labels).backward()
+    true_out, true_grads = gradients(reference, reference, x.double(), labels)
+    close_to(out.detach(), true_out)
+    for p, true in zip(model.parameters(), true_grads):
+        assert p.grad.dtype == torch.float
+        close_to(p.grad, true, 16)
+
+
+def test_random_halves_and_dropout():
+    compiled = torch.compile(lambda x: (torch.rand_like(x), F.dropout(x, 0.25)), backend="tessera")
+    drawn, kept = compiled(torch.ones(20000).half())
+    assert drawn.dtype == kept.dtype == torch.half
+    assert 0 <= drawn.min() and drawn.max() < 1 and abs(drawn.float().mean() - 0.5) < 0.02
+    assert abs(kept.float().mean() - 1) < 0.05
+
+
+def test_bfloat16_is_pytorchs(caplog):
+    compiled = torch.compile(lambda x: x * 3, backend="tessera")
+    x = torch.full((2,), 0.1, dtype=torch.bfloat16)
+    assert torch.equal(compiled(x), x * 3)
+    assert "bfloat16, which no program has" in caplog.text
