@@ -157,13 +157,26 @@ def _has_plain_attributes(cls):
 
 def _is_mnist(dataset):
     mnist = sys.modules.get("torchvision.datasets.mnist")
-    image = getattr(mnist, "Image", None)  # later torchvisions make pictures another way
     return (
-        image is not None
+        mnist is not None
         and vars(mnist).get(type(dataset).__name__) is type(dataset)
         and _is_original(type(dataset).__getitem__, mnist, "MNIST.__getitem__")
+        and _makes_pictures_by_pil(mnist)
+    )
+
+
+def _makes_pictures_by_pil(mnist):
+    """Whether an array becomes a picture as it does in torchvision, with Pillow's own function."""
+    around_it = vars(mnist).get("_Image_fromarray")  # of later torchvisions
+    caller = mnist if around_it is None else sys.modules["torchvision.utils"]
+    image = vars(caller).get("Image")
+    return (
+        (around_it is None or _is_original(around_it, caller, "_Image_fromarray"))
+        and image is not None
         and image is sys.modules.get("PIL.Image")
-        and _is_original(image.fromarray, image, "fromarray")
+        and all(
+            _is_original(vars(image).get(name), image, name) for name in ("fromarray", "frombuffer")
+        )
     )
 
 
@@ -194,7 +207,7 @@ def _table_of(transform):
     for part in others:
         _require(_is_normalize(part, module))
     image = sys.modules["PIL.Image"].fromarray(
-        torch.arange(256, dtype=torch.uint8).view(16, 16).numpy(), mode="L"
+        torch.arange(256, dtype=torch.uint8).view(16, 16).numpy()  # of bytes: mode L
     )
     table = transform(image)
     _require(table.dtype is torch.float32 and table.shape == (1, 16, 16))
