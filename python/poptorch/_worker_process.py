@@ -73,7 +73,7 @@ def _start_clean(strategy, dataset, settings):
             f"the dataset cannot be pickled ({type(error).__name__}: {error})"
         ) from None
     with package:
-        if package.needs_main and not _main_can_be_imported():
+        if package.needs_main and not main_can_be_imported():
             raise _CannotSend(
                 "the dataset uses something defined in the main program, which a new process can "
                 'only import from a file with an `if __name__ == "__main__":` guard'
@@ -118,7 +118,8 @@ def _launch(method, dataset, settings):
     return process, ours
 
 
-def _main_can_be_imported() -> bool:
+def main_can_be_imported() -> bool:
+    """Whether a new process can have what is defined in the main program."""
     path = getattr(sys.modules["__main__"], "__file__", None)
     try:
         with open(path or "", encoding="utf-8", errors="replace") as file:

@@ -1,10 +1,11 @@
 """A torch DataLoader whose batches hold everything one call of a wrapped model consumes."""
 
+import multiprocessing
 from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 
-from . import _native_batches, _structure, poptorch_core
+from . import _native_batches, _structure, _worker_process, poptorch_core
 from ._async_accessor import AsynchronousDataAccessor
 from ._checks import short, whole_number
 from ._logging import logger
@@ -169,11 +170,23 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _get_iterator(self):
         native = _native_batches.iterator_for(self)
-        return super()._get_iterator() if native is None else native
+        if native is not None:
+            return native
+        if self.num_workers > 0 and self.multiprocessing_context is None and _needs_fork():
+            self.multiprocessing_context = "fork"
+        return super()._get_iterator()
 
     def __getstate__(self):
         # A copy loads by itself; workers cannot be copied.
         return {**self.__dict__, "_accessor": None, "_iterator": None}
+
+
+def _needs_fork():
+    """Whether Python would import a script that has no guard once more in each of its workers, as
+    it does by default since 3.14. Scripts of before count on copies of their process."""
+    nobody_chose = multiprocessing.get_start_method(allow_none=True) is None
+    usual = multiprocessing.get_all_start_methods()[0]
+    return nobody_chose and usual != "fork" and not _worker_process.main_can_be_imported()
 
 
 def _check_batch_sampler(batch_size, shuffle, mode):

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import poptorch
 import pytest
@@ -31,6 +33,23 @@ def test_an_element_holds_what_a_call_consumes(factors):
     expected = [list(range(i, i + combined)) for i in range(0, 50 - combined + 1, combined)]
     assert numbers(loader) == expected
     loader.terminate()  # nothing to stop
+
+
+@pytest.mark.parametrize("guard", ["", 'if __name__ == "__main__":'])
+@pytest.mark.parametrize("usual", ["fork", "forkserver"])
+def test_workers_of_a_script_without_guard_are_forked(tmp_path, usual, guard):
+    """Python 3.14 would import it once more in each of them."""
+    script = tmp_path / "script.py"
+    lines = [
+        "import multiprocessing, poptorch",
+        "multiprocessing.get_all_start_methods = lambda: [%r]" % usual,
+        "loader = poptorch.DataLoader(poptorch.Options(), range(4), num_workers=1)",
+        guard or "if True:",
+        "    print(len(list(loader)), loader.multiprocessing_context is not None)",
+    ]
+    script.write_text("\n".join(lines))
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == ["4", str(usual != "fork" and not guard)]
 
 
 def test_defaults_and_frozen_options():
