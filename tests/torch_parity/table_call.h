@@ -13,6 +13,7 @@
 
 #include "tessera/ops/aten_spelling.h"
 #include "tessera/ops/registry.h"
+#include "tessera/torch/aten_facts.h"
 #include "tessera/torch/compat.h"
 #include "tessera/torch/convert.h"
 
@@ -199,8 +200,12 @@ inline std::optional<Call> spelled(const OpDef& row, const AtenSpelling& spellin
     if (!value || !equal(*value, fixed)) return std::nullopt;
   }
   const auto specs = operand_specs(row);
+  const AtenFacts& facts = facts_of(spelling.overload);
   for (const auto& argument : call.op.schema().arguments()) {
-    const auto at = std::find(parts.operands.begin(), parts.operands.end(), argument.name());
+    const auto at =
+        std::find_if(parts.operands.begin(), parts.operands.end(), [&](const std::string& name) {
+          return name == argument.name() || later_name(facts, name) == argument.name();
+        });
     if (at != parts.operands.end()) {
       const auto index = static_cast<size_t>(at - parts.operands.begin());
       const std::string type = argument.type()->str();
