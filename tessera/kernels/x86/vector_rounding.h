@@ -22,11 +22,17 @@ class VectorRounding {
 
   // `number`: of the first element.
   TESSERA_AVX2_COPY_INLINE __m128i rounded(__m256 x, int64_t number) const {
-    return _mm256_cvtps_ph(rounded_floats(x, number), _MM_FROUND_TO_NEAREST_INT);
+    return _mm256_cvtps_ph(moved(x, number), _MM_FROUND_TO_ZERO);
   }
 
   // The same as floats.
   TESSERA_AVX2_COPY_INLINE __m256 rounded_floats(__m256 x, int64_t number) const {
+    return _mm256_cvtph_ps(rounded(x, number));
+  }
+
+ private:
+  // Away from zero by chance: what is left without the bits that a half has not is the result.
+  TESSERA_AVX2_COPY_INLINE __m256 moved(__m256 x, int64_t number) const {
     const __m256i from = all(static_cast<uint32_t>(number) * RoundingWord::step);
     __m256i word = _mm256_xor_si256(_mm256_add_epi32(first_, from), second_);
     word = _mm256_xor_si256(word, _mm256_srli_epi32(word, RoundingWord::shift));
@@ -39,14 +45,12 @@ class VectorRounding {
     const __m256 last_bit = _mm256_max_ps(_mm256_castsi256_ps(last), _mm256_set1_ps(0x1p-37F));
     const __m256 size = _mm256_andnot_ps(sign, x);
     const __m256 sum = _mm256_fmadd_ps(chance, last_bit, size);
-    __m256 y = _mm256_cvtph_ps(_mm256_cvtps_ph(sum, _MM_FROUND_TO_ZERO));
-    // Never infinite where the number is not; a NaN, in the second operand, stays.
+    // Cutting off makes nothing infinite. A NaN, in the second operand, stays.
     const __m256 large = _mm256_cmp_ps(size, _mm256_set1_ps(65520), _CMP_GE_OQ);
-    y = _mm256_max_ps(_mm256_and_ps(large, exponent), y);
+    const __m256 y = _mm256_max_ps(_mm256_and_ps(large, exponent), sum);
     return _mm256_or_ps(y, _mm256_and_ps(x, sign));
   }
 
- private:
   TESSERA_AVX2_COPY_INLINE static __m256i all(uint32_t value) {
     return _mm256_set1_epi32(static_cast<int>(value));
   }

@@ -374,9 +374,10 @@ int64_t FusionGroups::distinct_elements(ValueId value) const {
 }
 
 // A conversion from or to halves: what is made in f32 may be made again with it and without it.
+// Rounding by chance is work.
 bool FusionGroups::is_of_halves(NodeId id) const {
   const Node& node = graph_.node(id);
-  return is_conversion(node.op) && (graph_.type(node.results[0]).dtype == DType::f16 ||
+  return is_cast(node) && (graph_.type(node.results[0]).dtype == DType::f16 ||
                                     graph_.type(node.operands[0]).dtype == DType::f16);
 }
 

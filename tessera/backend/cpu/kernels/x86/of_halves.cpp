@@ -13,7 +13,7 @@ namespace tessera::cpu {
 namespace {
 
 constexpr size_t most_operands = 4;
-constexpr int64_t grain = 32768;  // of elements that one thread widens
+constexpr int64_t grain = 8192;  // of elements that one thread widens
 
 bool is_half(const KernelOperand& operand) {
   return operand.present && operand.dtype == DType::f16;

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <type_traits>
 
-#include "tessera/backend/cpu/kernels/x86/avx2.h"
+#include "tessera/backend/cpu/kernels/x86/update_rules.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/optimizer_parts.h"
 
@@ -13,21 +11,13 @@ namespace tessera::cpu {
 namespace {
 
 using namespace optimizer_parts;
+using namespace update_rules;
 
-// About 10 us of work.
-constexpr int64_t elements_per_piece = 32 << 10;
+// About 5 us of work.
+constexpr int64_t elements_per_piece = 16 << 10;
 
 float rounded(const KernelCall& call, size_t operand) {
   return static_cast<float>(number(call, operand));
-}
-
-TESSERA_AVX2 inline __m256 all(float value) { return _mm256_set1_ps(value); }
-
-// A product that must be rounded before it is added to something: compilers would fuse the two.
-TESSERA_AVX2 inline __m256 product(__m256 a, __m256 b) {
-  __m256 result = _mm256_mul_ps(a, b);
-  asm("" : "+x"(result));
-  return result;
 }
 
 // Where gradients come from: memory, or the row of an outer product. Whole vectors and `mask`ed
@@ -54,13 +44,6 @@ struct OuterGradient {
     return times(_mm256_maskload_ps(row + i, mask));
   }
 };
-
-// As optimizer_parts::remembered().
-TESSERA_AVX2 inline __m256 remembered(__m256 values) {
-  const __m256 sizes = _mm256_andnot_ps(all(-0.0F), values);
-  const __m256 small = _mm256_cmp_ps(sizes, all(std::numeric_limits<float>::min()), _CMP_LT_OQ);
-  return _mm256_andnot_ps(small, values);
-}
 
 // `rule` makes vectors of results from vectors of operands, of which the gradient is the second; it
 // is not looked at in `in`, and the parameter the first result. All by value: what is only referred
@@ -90,93 +73,6 @@ TESSERA_AVX2 void sweep(const Rule rule, const Gradient gradient,
     for (int64_t j = 0; j < count - i; ++j) out[k][i + j] = last[j];
   }
 }
-
-// ---- SGD: param, grad, velocity
-
-struct SgdNumbers {
-  float rate, momentum, undamped, decay;
-};
-
-template <bool decays>
-struct PlainSgd {
-  SgdNumbers n;
-
-  TESSERA_AVX2 void operator()(const __m256* x, __m256* y) const {
-    const __m256 d = decays ? _mm256_fmadd_ps(x[0], all(n.decay), x[1]) : x[1];
-    y[0] = _mm256_fmadd_ps(d, all(-n.rate), x[0]);
-  }
-};
-
-template <bool decays, bool first, bool nesterov>
-struct MomentumSgd {
-  SgdNumbers n;
-
-  TESSERA_AVX2 void operator()(const __m256* x, __m256* y) const {
-    const __m256 d = decays ? _mm256_fmadd_ps(x[0], all(n.decay), x[1]) : x[1];
-    const __m256 next =
-        first ? d : _mm256_fmadd_ps(d, all(n.undamped), product(x[2], all(n.momentum)));
-    const __m256 way = nesterov ? _mm256_fmadd_ps(next, all(n.momentum), d) : next;
-    y[0] = _mm256_fmadd_ps(way, all(-n.rate), x[0]);
-    y[1] = next;
-  }
-};
-
-template <typename Run>
-void with_flag(bool flag, Run run) {
-  if (flag) return run(std::true_type());
-  run(std::false_type());
-}
-
-// ---- Adam: param, grad, first moment, second moment
-
-struct Adam {
-  float keep_first, add_first, keep_second, add_second;
-  float into_grad, shrink, step_size, root_bias, epsilon;
-
-  TESSERA_AVX2 void operator()(const __m256* x, __m256* y) const {
-    const __m256 g = into_grad == 0 ? x[1] : _mm256_fmadd_ps(x[0], all(into_grad), x[1]);
-    const __m256 p = product(x[0], all(shrink));
-    const __m256 m = _mm256_fmadd_ps(g, all(add_first), product(x[2], all(keep_first)));
-    const __m256 v =
-        _mm256_fmadd_ps(product(all(add_second), g), g, product(x[3], all(keep_second)));
-    const __m256 root = _mm256_div_ps(_mm256_sqrt_ps(v), all(root_bias));
-    const __m256 denominator = _mm256_add_ps(root, all(epsilon));
-    y[0] = _mm256_add_ps(p, _mm256_div_ps(product(all(step_size), m), denominator));
-    y[1] = m;
-    y[2] = v;
-  }
-};
-
-// ---- RMSprop: param, grad, mean square, momentum's buffer
-
-struct RmspropNumbers {
-  float rate, keep, add, epsilon, decay, momentum;
-  bool tf_variant, restart;
-};
-
-// Momentum moves along the buffer, or along this step alone where there is none.
-template <bool moves, bool buffered>
-struct Rmsprop {
-  RmspropNumbers n;
-
-  TESSERA_AVX2 void operator()(const __m256* x, __m256* y) const {
-    const __m256 g = n.decay == 0 ? x[1] : _mm256_fmadd_ps(x[0], all(n.decay), x[1]);
-    const __m256 before = n.restart ? all(1) : x[2];
-    const __m256 square = _mm256_fmadd_ps(product(all(n.add), g), g, product(before, all(n.keep)));
-    const __m256 root = n.tf_variant ? _mm256_sqrt_ps(_mm256_add_ps(square, all(n.epsilon)))
-                                     : _mm256_add_ps(_mm256_sqrt_ps(square), all(n.epsilon));
-    y[1] = square;
-    if constexpr (!moves) {
-      y[0] = _mm256_sub_ps(x[0], _mm256_div_ps(product(all(n.rate), g), root));
-    } else {
-      const __m256 kept = buffered ? product(x[3], all(n.momentum)) : all(0);
-      const __m256 way = n.tf_variant ? product(all(n.rate), g) : g;
-      const __m256 v = _mm256_add_ps(kept, _mm256_div_ps(way, root));
-      y[0] = n.tf_variant ? _mm256_sub_ps(x[0], v) : _mm256_fmadd_ps(v, all(-n.rate), x[0]);
-      if constexpr (buffered) y[2] = v;
-    }
-  }
-};
 
 const float* input(const KernelCall& call, size_t i) { return call.inputs[i].as<const float>(); }
 float* output(const KernelCall& call, size_t i) { return call.outputs[i].as<float>(); }
@@ -243,21 +139,13 @@ void SgdUpdate::run_outer(int64_t begin, int64_t end, float factor, const float*
 
 template <typename Gradient>
 void SgdUpdate::run_with(Gradient gradient, int64_t begin, int64_t end) const {
-  const float* p = param_ + begin;
-  float* new_p = new_param_ + begin;
-  const int64_t count = end - begin;
-  const SgdNumbers n{rate_, momentum_, undamped_, decay_};
-  with_flag(decay_ != 0, [&](auto decays) {
-    if (!velocity_ || momentum_ == 0) {
-      sweep<2, 1>(PlainSgd<decays>{n}, gradient, {p, nullptr}, {new_p}, count);
-      return;
+  with_rule([&](auto memories, auto rule) {
+    if constexpr (memories == 0) {
+      sweep<2, 1>(rule, gradient, {param_ + begin, nullptr}, {new_param_ + begin}, end - begin);
+    } else {
+      sweep<3, 2>(rule, gradient, {param_ + begin, nullptr, velocity_ + begin},
+                  {new_param_ + begin, new_velocity_ + begin}, end - begin);
     }
-    with_flag(first_, [&](auto first) {
-      with_flag(nesterov_, [&](auto nesterov) {
-        sweep<3, 2>(MomentumSgd<decays, first, nesterov>{n}, gradient,
-                    {p, nullptr, velocity_ + begin}, {new_p, new_velocity_ + begin}, count);
-      });
-    });
   });
   // Momentum is switched off: the velocity rests, as PyTorch's does.
   if (velocity_ && momentum_ == 0 && new_velocity_ != velocity_)
@@ -303,10 +191,10 @@ void AdamUpdate::run_outer(int64_t begin, int64_t end, float factor, const float
 
 template <typename Gradient>
 void AdamUpdate::run_with(Gradient gradient, int64_t begin, int64_t end) const {
-  const Adam rule{keep_first_, add_first_, keep_second_, add_second_, into_grad_,
-                  shrink_,     step_size_, root_bias_,   epsilon_};
-  sweep<4, 3>(rule, gradient, {in_[0] + begin, nullptr, in_[2] + begin, in_[3] + begin},
-              {out_[0] + begin, out_[1] + begin, out_[2] + begin}, end - begin);
+  with_rule([&](auto, auto rule) {
+    sweep<4, 3>(rule, gradient, {in_[0] + begin, nullptr, in_[2] + begin, in_[3] + begin},
+                {out_[0] + begin, out_[1] + begin, out_[2] + begin}, end - begin);
+  });
 }
 
 void AdamUpdate::finish(const KernelCall& call) const { count_update(call); }
@@ -340,21 +228,18 @@ void RmspropUpdate::run_outer(int64_t begin, int64_t end, float factor, const fl
 
 template <typename Gradient>
 void RmspropUpdate::run_with(Gradient gradient, int64_t begin, int64_t end) const {
-  const RmspropNumbers n{rate_,  keep_,     add_,        epsilon_,
-                         decay_, momentum_, tf_variant_, tf_variant_ && first_};
   const float *p = param_ + begin, *square = square_ + begin;
   float *new_p = new_param_ + begin, *new_square = new_square_ + begin;
   const int64_t count = end - begin;
-  if (buffer_ && momentum_ != 0) {
-    sweep<4, 3>(Rmsprop<true, true>{n}, gradient, {p, nullptr, square, buffer_ + begin},
-                {new_p, new_square, new_buffer_ + begin}, count);
-    return;
-  }
-  with_flag(momentum_ != 0, [&](auto moves) {
-    sweep<3, 2>(Rmsprop<moves, false>{n}, gradient, {p, nullptr, square}, {new_p, new_square},
-                count);
+  with_rule([&](auto memories, auto rule) {
+    if constexpr (memories == 2) {
+      sweep<4, 3>(rule, gradient, {p, nullptr, square, buffer_ + begin},
+                  {new_p, new_square, new_buffer_ + begin}, count);
+    } else {
+      sweep<3, 2>(rule, gradient, {p, nullptr, square}, {new_p, new_square}, count);
+    }
   });
-  if (buffer_ && new_buffer_ != buffer_)
+  if (buffer_ && momentum_ == 0 && new_buffer_ != buffer_)
     std::copy(buffer_ + begin, buffer_ + end, new_buffer_ + begin);
 }
 

@@ -25,6 +25,9 @@ class SgdUpdate {
   // With factor * row as gradient: of an outer product.
   void run_outer(int64_t begin, int64_t end, float factor, const float* row) const;
   void finish(const KernelCall& call) const;  // once, after all elements: counts the step
+  // Calls sweep(number of memories that the rule has, rule): update_rules.h.
+  template <typename Sweep>
+  void with_rule(const Sweep& sweep) const;
 
  private:
   template <typename Gradient>
@@ -43,6 +46,8 @@ class AdamUpdate {
   void run(int64_t begin, int64_t end, const float* grad) const;
   void run_outer(int64_t begin, int64_t end, float factor, const float* row) const;
   void finish(const KernelCall& call) const;
+  template <typename Sweep>
+  void with_rule(const Sweep& sweep) const;
 
  private:
   template <typename Gradient>
@@ -61,6 +66,8 @@ class RmspropUpdate {
   void run(int64_t begin, int64_t end, const float* grad) const;
   void run_outer(int64_t begin, int64_t end, float factor, const float* row) const;
   void finish(const KernelCall& call) const;
+  template <typename Sweep>
+  void with_rule(const Sweep& sweep) const;
 
  private:
   template <typename Gradient>

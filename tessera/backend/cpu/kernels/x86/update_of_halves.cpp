@@ -1,11 +1,12 @@
-// The steps of optimisers on halves: tile by tile they are widened, updated as floats, and rounded
-// again, all in the first-level cache.
+// The steps of optimisers on halves: vectors of them are widened, updated as floats, and rounded
+// again. Where only some of an update are halves, this is done tile by tile in the first-level
+// cache.
 #include <algorithm>
 #include <cstring>
 
 #include "tessera/backend/cpu/kernels/epilogue.h"
 #include "tessera/backend/cpu/kernels/x86/halves.h"
-#include "tessera/backend/cpu/kernels/x86/update.h"
+#include "tessera/backend/cpu/kernels/x86/update_rules.h"
 #include "tessera/ops/of_halves.h"
 #include "tessera/ops/optimizer_parts.h"
 #include "tessera/ops/registry.h"
@@ -16,7 +17,7 @@ namespace {
 using namespace optimizer_parts;
 using avx2::lanes;
 
-constexpr int64_t elements_per_piece = 32 << 10;
+constexpr int64_t elements_per_piece = 16 << 10;
 constexpr int64_t tile = 1024;
 constexpr size_t most_memories = 2, most_slots = 2 + most_memories;
 constexpr size_t most_operands = 12, most_results = 4;
@@ -83,6 +84,62 @@ struct Slot {
   bool half = false;
 };
 
+TESSERA_AVX2_INLINE __m256 load_some(const Half* from, int64_t count) {
+  return count == lanes ? load_eight(from) : load_first(from, count);
+}
+
+TESSERA_AVX2_INLINE void store_some(Half* to, __m128i halves, int64_t count) {
+  if (count == lanes) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+  } else {
+    std::memcpy(static_cast<void*>(to), &halves, static_cast<size_t>(count) * sizeof(Half));
+  }
+}
+
+// A range of elements of an update of nothing but halves.
+struct HalvesRange {
+  const Half* grad;
+  float scale;  // of the gradient
+  // The parameter, then what is remembered of it.
+  std::array<const Half*, 1 + most_memories> in = {};
+  std::array<Half*, 1 + most_memories> out = {};
+  std::array<RoundingStream, 1 + most_memories> streams = {};
+  int64_t begin, end;
+};
+
+// Of the first `count` elements from `i` on, with the row-major number of the first.
+template <bool by_chance, size_t memories, typename Rule>
+TESSERA_AVX2_INLINE void update_some(const Rule& rule, const HalvesRange& range, int64_t i,
+                                     int64_t count, int64_t number, int64_t distance) {
+  __m256 x[2 + memories], y[1 + memories];
+  x[0] = load_some(range.in[0] + i, count);
+  x[1] = _mm256_mul_ps(load_some(range.grad + i, count), _mm256_set1_ps(range.scale));
+  for (size_t k = 1; k <= memories; ++k) x[1 + k] = load_some(range.in[k] + i, count);
+  rule(x, y);
+  for (size_t k = 0; k <= memories; ++k) {
+    const __m256 made = k == 0 ? y[0] : update_rules::remembered(y[k]);
+    const __m128i halves = by_chance
+                               ? VectorRounding(range.streams[k], distance).rounded(made, number)
+                               : _mm256_cvtps_ph(made, _MM_FROUND_TO_NEAREST_INT);
+    store_some(range.out[k] + i, halves, count);
+  }
+}
+
+// All by value: what is only referred to would be read anew after every store.
+template <bool by_chance, size_t memories, typename Rule>
+TESSERA_AVX2 void sweep_halves(const Rule rule, const HalvesRange range,
+                               const Numbering& numbering) {
+  const int64_t distance = numbering.distance();
+  Numbering::Walk walk(numbering, range.begin);
+  int64_t i = range.begin;
+  for (; i + lanes <= range.end; i += lanes) {
+    update_some<by_chance, memories>(rule, range, i, lanes, walk.number(), distance);
+    if (by_chance) walk.next();
+  }
+  if (i == range.end) return;
+  update_some<by_chance, memories>(rule, range, i, range.end - i, walk.number(), distance);
+}
+
 template <typename Update>
 class HalvesUpdateKernel : public PreparedKernel {
  public:
@@ -94,6 +151,8 @@ class HalvesUpdateKernel : public PreparedKernel {
     if (use.has_input(own)) scale_ = own;
     slots_.push_back({param, 0, half(param)});
     for (size_t i = 2; i < use.outputs.size(); ++i) slots_.push_back({i + 1, i, half(i + 1)});
+    all_halves_ = half_grad_ && std::all_of(slots_.begin(), slots_.end(),
+                                            [](const Slot& slot) { return slot.half; });
   }
 
   void run(const KernelCall& call, std::span<std::byte>) const override {
@@ -102,7 +161,10 @@ class HalvesUpdateKernel : public PreparedKernel {
       streams[i] = rounding_stream(call.rng, static_cast<uint64_t>(keys_[i]));
     }
     call.pool.run_ranges(call.outputs[0].numel(), elements_per_piece,
-                         [&](int64_t begin, int64_t end) { run_piece(call, streams, begin, end); });
+                         [&](int64_t begin, int64_t end) {
+                           if (all_halves_) return run_vectors(call, streams, begin, end);
+                           run_tiles(call, streams, begin, end);
+                         });
     Room room;
     Tile(*this, call, room).update.finish(call);
   }
@@ -153,7 +215,34 @@ class HalvesUpdateKernel : public PreparedKernel {
     }
   }
 
-  void run_piece(const KernelCall& call, std::span<const RoundingStream> streams, int64_t begin,
+  void run_vectors(const KernelCall& call, std::span<const RoundingStream> streams, int64_t begin,
+                   int64_t end) const {
+    Room room;
+    const Tile numbers(*this, call, room);
+    HalvesRange range{.grad = call.inputs[grad].as<Half>(),
+                      .scale = scale_ == 0 ? 1 : *call.inputs[scale_].as<float>(),
+                      .begin = begin,
+                      .end = end};
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      range.in[i] = call.inputs[slots_[i].operand].as<Half>();
+      range.out[i] = call.outputs[slots_[i].result].as<Half>();
+      range.streams[i] = streams[i];
+    }
+    numbers.update.with_rule([&](auto memories, auto rule) {
+      if (keys_.empty()) {
+        sweep_halves<false, memories>(rule, range, numbering_);
+      } else {
+        sweep_halves<true, memories>(rule, range, numbering_);
+      }
+      // What the rule leaves alone rests.
+      for (size_t i = 1 + memories; i < slots_.size(); ++i) {
+        if (range.out[i] == range.in[i]) continue;
+        std::copy(range.in[i] + begin, range.in[i] + end, range.out[i] + begin);
+      }
+    });
+  }
+
+  void run_tiles(const KernelCall& call, std::span<const RoundingStream> streams, int64_t begin,
                  int64_t end) const {
     Room room;
     const Tile tile_of_room(*this, call, room);
@@ -186,18 +275,13 @@ class HalvesUpdateKernel : public PreparedKernel {
     Numbering::Walk walk(numbering_, begin);
     for (int64_t i = 0; i < count; i += lanes, walk.next()) {
       const __m128i halves = rounding.rounded(_mm256_loadu_ps(from + i), walk.number());
-      const auto left = static_cast<size_t>(std::min(lanes, count - i));
-      if (left == lanes) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
-      } else {
-        std::memcpy(static_cast<void*>(to + i), &halves, left * sizeof(Half));
-      }
+      store_some(to + i, halves, std::min(lanes, count - i));
     }
   }
 
   Numbering numbering_;
   std::vector<int64_t> keys_;
-  bool half_grad_ = false;
+  bool half_grad_ = false, all_halves_ = false;
   size_t scale_ = 0;  // the operand that gradients are multiplied with; 0: none
   std::vector<Slot> slots_;
 };
