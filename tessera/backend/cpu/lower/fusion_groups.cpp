@@ -344,19 +344,22 @@ void FusionGroups::recompute() {
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].fused) continue;
     for (const NodeId id : std::vector<NodeId>(groups_[i].nodes)) {
-      if (member(id).sum || !try_recompute(i, id)) continue;
+      if (member(id).sum) continue;
+      if (!try_recompute(i, id, From::operands) && !try_recompute(i, id, From::halves)) continue;
       // The group itself may now read less.
       set_reads(i, outside_reads(groups_[i], needed_nodes(i)));
     }
   }
 }
 
-// The nodes of the group that a value is made of.
-std::vector<NodeId> FusionGroups::chain_of(size_t group, NodeId id) const {
+// The nodes of the group that a value is made of, or those after the last halves.
+std::vector<NodeId> FusionGroups::chain_of(size_t group, NodeId id, From from) const {
   std::vector<NodeId> chain = {id};
   for (size_t i = 0; i < chain.size(); ++i) {
     for (const ValueId read : member(chain[i]).reads) {
-      if (read.valid() && makes(groups_[group], read)) {
+      const bool ends = from == From::halves && read.valid() &&
+                        graph_.type(read).dtype == DType::f16;
+      if (read.valid() && !ends && makes(groups_[group], read)) {
         add_once(chain, graph_.value(read).producer);
       }
     }
@@ -381,13 +384,16 @@ bool FusionGroups::is_of_halves(NodeId id) const {
                                     graph_.type(node.operands[0]).dtype == DType::f16);
 }
 
-// Lets all readers of a value make it themselves, where that is cheap and saves storing it.
-bool FusionGroups::try_recompute(size_t group, NodeId id) {
+// Lets all readers of a value make it themselves, where that is cheap and saves storing it; or
+// storing more than the halves that it is made of.
+bool FusionGroups::try_recompute(size_t group, NodeId id, From from) {
   const ValueId value = graph_.node(id).results[0];
   if (kept_[static_cast<size_t>(value.index)]) return false;
+  if (from == From::halves && graph_.type(value).dtype != DType::f32) return false;
   const auto readers = group_readers_[static_cast<size_t>(value.index)];
-  const std::vector<NodeId> chain = chain_of(group, id);
+  const std::vector<NodeId> chain = chain_of(group, id, from);
   if (readers.empty()) return false;
+  if (from == From::halves && chain == chain_of(group, id, From::operands)) return false;
   double flops = 0;
   size_t steps = 0;
   for (const NodeId step : chain) {
@@ -415,7 +421,8 @@ bool FusionGroups::try_recompute(size_t group, NodeId id) {
     // What backward reads anew would have to be kept from forward until then.
     const bool crosses =
         graph_.node(id).origin.backward != graph_.node(after.nodes[0]).origin.backward;
-    if (new_reads > (crosses ? 0 : most_new_reads)) return false;
+    const size_t most = from == From::halves ? 1 : crosses ? 0 : most_new_reads;
+    if (new_reads > most) return false;
     if (after.reads.size() > most_operands) return false;
     if (after.nodes.size() + after.borrowed.size() > most_steps) return false;
   }

@@ -60,10 +60,12 @@ class FusionGroups {
   void add_to_fellow_reader(NodeId sum);
   void release_lone_calls();
   void recompute();
-  bool try_recompute(size_t group, NodeId id);
+  // What a value that is made again is made of.
+  enum class From : uint8_t { operands, halves };
+  bool try_recompute(size_t group, NodeId id, From from);
   bool is_of_halves(NodeId id) const;
   int64_t distinct_elements(ValueId value) const;
-  std::vector<NodeId> chain_of(size_t group, NodeId id) const;
+  std::vector<NodeId> chain_of(size_t group, NodeId id, From from) const;
 
   bool alike(size_t a, size_t b) const;
   bool may_merge(size_t a, size_t b) const;
