@@ -357,8 +357,8 @@ std::vector<NodeId> FusionGroups::chain_of(size_t group, NodeId id, From from) c
   std::vector<NodeId> chain = {id};
   for (size_t i = 0; i < chain.size(); ++i) {
     for (const ValueId read : member(chain[i]).reads) {
-      const bool ends = from == From::halves && read.valid() &&
-                        graph_.type(read).dtype == DType::f16;
+      const bool ends =
+          from == From::halves && read.valid() && graph_.type(read).dtype == DType::f16;
       if (read.valid() && !ends && makes(groups_[group], read)) {
         add_once(chain, graph_.value(read).producer);
       }
@@ -381,7 +381,7 @@ int64_t FusionGroups::distinct_elements(ValueId value) const {
 bool FusionGroups::is_of_halves(NodeId id) const {
   const Node& node = graph_.node(id);
   return is_cast(node) && (graph_.type(node.results[0]).dtype == DType::f16 ||
-                                    graph_.type(node.operands[0]).dtype == DType::f16);
+                           graph_.type(node.operands[0]).dtype == DType::f16);
 }
 
 // Lets all readers of a value make it themselves, where that is cheap and saves storing it; or
