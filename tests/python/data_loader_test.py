@@ -1,6 +1,7 @@
 """DataLoader: which batches it gives, and what it refuses."""
 
 import copy
+import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -39,6 +40,8 @@ def test_an_element_holds_what_a_call_consumes(factors):
 @pytest.mark.parametrize("usual", ["fork", "forkserver"])
 def test_workers_of_a_script_without_guard_are_forked(tmp_path, usual, guard):
     """Python 3.14 would import it once more in each of them."""
+    if usual == "fork" and multiprocessing.get_all_start_methods()[0] != "fork":
+        pytest.skip("this Python does not fork by default")
     script = tmp_path / "script.py"
     lines = [
         "import multiprocessing, poptorch",

@@ -235,7 +235,7 @@ class HalvesUpdateKernel : public PreparedKernel {
         sweep_halves<true, memories>(rule, range, numbering_);
       }
       // What the rule leaves alone rests.
-      for (size_t i = 1 + memories; i < slots_.size(); ++i) {
+      for (size_t i = 1 + memories; i < std::min(slots_.size(), range.in.size()); ++i) {
         if (range.out[i] == range.in[i]) continue;
         std::copy(range.in[i] + begin, range.in[i] + end, range.out[i] + begin);
       }
