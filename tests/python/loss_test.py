@@ -115,8 +115,7 @@ LABEL_LOSSES = {
 WHOLE_TYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
 
 
-# From 2.14 on kernels alone refuse labels of 32 bits, not the rules that a program asks: it may take
-# them.
+# From 2.14 on kernels alone refuse labels of 32 bits, not the rules that a program asks.
 MAY_TAKE_SHORT_LABELS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
 
 
