@@ -254,7 +254,7 @@ TEST(MultiConv, GoesBeforeTheOptions) {
   EXPECT_TRUE(mixed[0].equal(halves[0]) && mixed[1].equal(floats[1]));
   const auto all = results({{torch::kFloat}}, torch::kHalf);
   EXPECT_TRUE(all[0].equal(floats[0]) && all[1].equal(floats[1]));
-  const auto none = results({{}}, torch::kHalf);
+  const auto none = results(std::vector<torch::ScalarType>{}, torch::kHalf);
   EXPECT_TRUE(none[0].equal(halves[0]) && none[1].equal(halves[1]));
 }
 
