@@ -76,6 +76,8 @@ def attempted(network, variables):
     """A run, or the Failure that came instead."""
     try:
         return ours(network, {**BASE, **variables})
+    except Illegal:
+        raise
     except (Exception, SystemExit) as error:
         refused = isinstance(error, poptorch.Error) and REFUSALS.search(str(error))
         if refused or REFUSED_BY_PYTORCH.search(str(error)):
@@ -119,7 +121,10 @@ def examine(network, chosen=None):
             continue
         if COMPILED in variables and network.settings.halves:
             continue  # PyTorch itself looks at these, and refuses what it has no kernel for
-        run = attempted(network, variables)
+        try:
+            run = attempted(network, variables)
+        except Illegal:
+            continue  # torch.compile() refuses more than eager does
         if isinstance(run, Failure):
             return run
         if "TESSERA_NUM_THREADS" in variables:
