@@ -26,7 +26,8 @@ int hex_digit(char c) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit Parser(std::string_view text, std::span<const Blob> blobs = {})
+      : text_(text), blobs_(blobs) {}
 
   Graph graph() {
     skip_blank_lines();
@@ -372,6 +373,7 @@ class Parser {
 
   Blob blob() {
     if (peek() == '<') fail_at("these bytes were left out when the text was written");
+    if (take('[')) return numbered_blob();
     expect('"');
     auto bytes = std::make_shared<std::vector<std::byte>>();
     while (at_ < text_.size() && text_[at_] != '"') {
@@ -380,6 +382,16 @@ class Parser {
     }
     expect('"');
     return bytes;
+  }
+
+  // After `bytes[`.
+  Blob numbered_blob() {
+    const int64_t number = integer();
+    expect(']');
+    if (number < 0 || number >= std::ssize(blobs_)) {
+      fail_at("there is no bytes[{}]: {} came with the text", number, blobs_.size());
+    }
+    return blobs_[static_cast<size_t>(number)];
   }
 
   int hex() {
@@ -603,6 +615,7 @@ class Parser {
   }
 
   std::string_view text_;
+  std::span<const Blob> blobs_;
   size_t at_ = 0;
   int line_ = 1, statement_line_ = 1;
   bool in_body_ = false;
@@ -614,10 +627,12 @@ class Parser {
 
 }  // namespace
 
-Graph parse(std::string_view text) { return Parser(text).graph(); }
+Graph parse(std::string_view text, std::span<const Blob> blobs) {
+  return Parser(text, blobs).graph();
+}
 
-Attrs take_attributes(std::string_view& text) {
-  Parser parser(text);
+Attrs take_attributes(std::string_view& text, std::span<const Blob> blobs) {
+  Parser parser(text, blobs);
   Attrs attrs = parser.attributes_in_braces();
   text = parser.rest();
   return attrs;

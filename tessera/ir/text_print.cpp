@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t elide_in_messages_over = 32;
+constexpr PrintOptions in_messages{.elide_blobs_over = 32};
 
 bool is_identifier(std::string_view name) {
   if (name.empty()) return false;
@@ -65,8 +65,10 @@ std::string numbers_text(const std::vector<double>& values) {
   return text + "]";
 }
 
-std::string blob_text(const Blob& blob, size_t elide_over) {
-  if (elide_over > 0 && blob->size() > elide_over) return fmt::format("bytes<{}>", blob->size());
+std::string blob_text(const Blob& blob, const PrintOptions& how) {
+  if (how.blobs) return fmt::format("bytes[{}]", how.blobs->number_of(blob));
+  const size_t most = how.elide_blobs_over;
+  if (most > 0 && blob->size() > most) return fmt::format("bytes<{}>", blob->size());
   static constexpr std::string_view digits = "0123456789abcdef";
   std::string text = "bytes\"";
   text.reserve(text.size() + 2 * blob->size() + 1);
@@ -77,20 +79,20 @@ std::string blob_text(const Blob& blob, size_t elide_over) {
   return text + '"';
 }
 
-std::string attr_text(const Attr& attr, size_t elide_over);
+std::string attr_text(const Attr& attr, const PrintOptions& how);
 
-std::string attrs_text(const Attrs& attrs, size_t elide_over) {
+std::string attrs_text(const Attrs& attrs, const PrintOptions& how) {
   std::string out = "{";
   for (const auto& [name, attr] : attrs) {
     if (out.size() > 1) out += ", ";
-    out += name_text(name) + " = " + attr_text(attr, elide_over);
+    out += name_text(name) + " = " + attr_text(attr, how);
   }
   return out + '}';
 }
 
 // Behind an operator: nothing where there are none.
-std::string attrs_behind(const Attrs& attrs, size_t elide_over) {
-  return attrs.empty() ? "" : ' ' + attrs_text(attrs, elide_over);
+std::string attrs_behind(const Attrs& attrs, const PrintOptions& how) {
+  return attrs.empty() ? "" : ' ' + attrs_text(attrs, how);
 }
 
 std::string value_text(const BodyValue& value) {
@@ -106,12 +108,12 @@ std::string value_text(const BodyValue& value) {
   return value.dtype == DType::f32 ? number : fmt::format("{}({})", name_of(value.dtype), number);
 }
 
-std::string step_text(const BodyStep& step, size_t elide_over) {
+std::string step_text(const BodyStep& step, const PrintOptions& how) {
   std::string text = name_text(step.op) + '(';
   for (size_t i = 0; i < step.arguments.size(); ++i) {
     text += (i > 0 ? ", " : "") + value_text(step.arguments[i]);
   }
-  text += ')' + attrs_behind(step.attrs, elide_over);
+  text += ')' + attrs_behind(step.attrs, how);
   return step.dtype == DType::f32 ? text : fmt::format("{} : {}", text, name_of(step.dtype));
 }
 
@@ -123,10 +125,10 @@ std::string result_text(const BodyResult& result) {
   return fmt::format("sum {} over [{}]{}", value, dims, result.keepdim ? " keepdim" : "");
 }
 
-std::string body_text(const FusedBody& body, size_t elide_over) {
+std::string body_text(const FusedBody& body, const PrintOptions& how) {
   std::string text;
   for (size_t i = 0; i < body.steps.size(); ++i) {
-    text += fmt::format("%{} = {}; ", i, step_text(body.steps[i], elide_over));
+    text += fmt::format("%{} = {}; ", i, step_text(body.steps[i], how));
   }
   text += "out ";
   for (size_t i = 0; i < body.results.size(); ++i) {
@@ -135,7 +137,7 @@ std::string body_text(const FusedBody& body, size_t elide_over) {
   return text;
 }
 
-std::string attr_text(const Attr& attr, size_t elide_over) {
+std::string attr_text(const Attr& attr, const PrintOptions& how) {
   switch (type_of(attr)) {
     case AttrType::boolean:
       return std::get<bool>(attr) ? "true" : "false";
@@ -152,9 +154,9 @@ std::string attr_text(const Attr& attr, size_t elide_over) {
     case AttrType::numbers:
       return numbers_text(std::get<std::vector<double>>(attr));
     case AttrType::blob:
-      return blob_text(std::get<Blob>(attr), elide_over);
+      return blob_text(std::get<Blob>(attr), how);
     case AttrType::body:
-      return '{' + body_text(*std::get<std::shared_ptr<const FusedBody>>(attr), elide_over) + '}';
+      return '{' + body_text(*std::get<std::shared_ptr<const FusedBody>>(attr), how) + '}';
   }
   return "?";
 }
@@ -212,7 +214,7 @@ class Printer {
       if (i > 0) out += ", ";
       out += value(node.operands[i]);
     }
-    return out + ')' + attrs_behind(node.attrs, options_.elide_blobs_over) + types + place(node);
+    return out + ')' + attrs_behind(node.attrs, options_) + types + place(node);
   }
 
  private:
@@ -249,11 +251,19 @@ class Printer {
 
 }  // namespace
 
-std::string print_attributes(const Attrs& attrs) { return attrs_text(attrs, 0); }
+size_t BlobTable::number_of(const Blob& blob) {
+  const auto [at, is_new] = numbers_.emplace(blob.get(), blobs_.size());
+  if (is_new) blobs_.push_back(blob);
+  return at->second;
+}
 
-std::string print_body(const FusedBody& body) { return body_text(body, 0); }
+std::string print_attributes(const Attrs& attrs, BlobTable* blobs) {
+  return attrs_text(attrs, {.blobs = blobs});
+}
 
-std::string print_attr(const Attr& attr) { return attr_text(attr, elide_in_messages_over); }
+std::string print_body(const FusedBody& body) { return body_text(body, {}); }
+
+std::string print_attr(const Attr& attr) { return attr_text(attr, in_messages); }
 
 std::string print(const Graph& graph, const PrintOptions& options) {
   Printer printer(graph, options);
@@ -262,7 +272,7 @@ std::string print(const Graph& graph, const PrintOptions& options) {
 }
 
 std::string print_node(const Graph& graph, const Node& node) {
-  return Printer(graph, {.elide_blobs_over = elide_in_messages_over}).node(node);
+  return Printer(graph, in_messages).node(node);
 }
 
 }  // namespace tessera

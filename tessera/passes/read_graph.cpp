@@ -42,8 +42,8 @@ void check_types(const Graph& graph, const OpDef& row, const Node& node) {
 
 }  // namespace
 
-Graph read_graph(std::string_view text, FromFile limit) {
-  Graph graph = parse(text);
+Graph read_graph(std::string_view text, FromFile limit, std::span<const Blob> blobs) {
+  Graph graph = parse(text, blobs);
   for (int32_t i = 0; i < graph.node_count(); ++i) {
     Node& node = graph.node({i});
     const ErrorContext where("node {}", print_node(graph, node));

@@ -6,6 +6,7 @@
 // its arguments are. A tool that only looks at a graph takes any_host_call.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "tessera/ir/graph.h"
@@ -14,6 +15,8 @@ namespace tessera {
 
 enum class FromFile { safe_host_calls, any_host_call };
 
-Graph read_graph(std::string_view text, FromFile limit = FromFile::safe_host_calls);
+// `blobs`: the constants that the text refers to by number.
+Graph read_graph(std::string_view text, FromFile limit = FromFile::safe_host_calls,
+                 std::span<const Blob> blobs = {});
 
 }  // namespace tessera

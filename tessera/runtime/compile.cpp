@@ -59,6 +59,45 @@ PassOptions options_for(std::span<const Pass> passes, const CompileOptions& opti
   return result;
 }
 
+// What lowering cannot do without. A step Graph has had these; to one from a file, which may say
+// that it has and has not, they do what they must.
+std::vector<Pass> required_passes() {
+  std::vector<Pass> passes = pipeline();
+  std::erase_if(passes, [](const Pass& pass) { return !pass.required; });
+  return passes;
+}
+
+// What every way to an Executable ends in, with the clock that began with it.
+class Compilation {
+ public:
+  explicit Compilation(const CompileOptions& options) : options_(options) { reach(0); }
+
+  void reach(int percent) const {
+    if (options_.progress) options_.progress(percent);
+  }
+
+  std::shared_ptr<const Executable> lowered(Graph graph, StepSignature signature) const {
+    reach(40);
+    cpu::Plan plan =
+        cpu::lower(graph, {.rewrites = options_for(cpu::rewrites(options_.target), options_),
+                           .keep_operators = options_.keep_operators,
+                           .target = options_.target,
+                           .threads = options_.threads,
+                           .tuned = options_.tuned_kernels});
+    log_programs(graph, plan, options_.logged_lines);
+    log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
+        milliseconds_since(start_), graph.node_count(), plan.update_begin,
+        plan.calls.size() - plan.update_begin, print(plan.memory));
+    log_host_calls(graph);
+    reach(100);
+    return std::make_shared<Executable>(std::move(graph), std::move(plan), std::move(signature));
+  }
+
+ private:
+  const CompileOptions& options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 std::vector<Pass> passes_of_a_compilation() {
@@ -75,35 +114,25 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
 std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
                                           const CompileOptions& options) {
   const ErrorContext where("compiling '{}'", graph.name);
-  const auto start = std::chrono::steady_clock::now();
-  const auto progress = [&](int percent) {
-    if (options.progress) options.progress(percent);
-  };
-
-  progress(0);
+  const Compilation compilation(options);
   verify(graph);
 
-  progress(10);
+  compilation.reach(10);
   check_disabled(options.disabled_passes, passes_of_a_compilation());
   const std::vector<Pass> passes = pipeline(options.target.level, options.halves);
   run_passes(graph, passes, options_for(passes, options));
   verify(graph);
+  return compilation.lowered(std::move(graph), std::move(signature));
+}
 
-  progress(40);
-  cpu::Plan plan =
-      cpu::lower(graph, {.rewrites = options_for(cpu::rewrites(options.target), options),
-                         .keep_operators = options.keep_operators,
-                         .target = options.target,
-                         .threads = options.threads,
-                         .tuned = options.tuned_kernels});
-  log_programs(graph, plan, options.logged_lines);
-  log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
-      milliseconds_since(start), graph.node_count(), plan.update_begin,
-      plan.calls.size() - plan.update_begin, print(plan.memory));
-  log_host_calls(graph);
-
-  progress(100);
-  return std::make_shared<Executable>(std::move(graph), std::move(plan), std::move(signature));
+std::shared_ptr<const Executable> compile_step(Graph graph, StepSignature signature,
+                                               const CompileOptions& options) {
+  const ErrorContext where("compiling '{}'", graph.name);
+  const Compilation compilation(options);
+  check_disabled(options.disabled_passes, passes_of_a_compilation());
+  run_passes(graph, required_passes());
+  verify(graph);
+  return compilation.lowered(std::move(graph), std::move(signature));
 }
 
 }  // namespace tessera

@@ -39,6 +39,11 @@ std::vector<Pass> passes_of_a_compilation();
 std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
                                           const CompileOptions& options = {});
 
+// A step Graph: one that has been through the passes, as Executable::graph() has. It is verified
+// and lowered; errors as above.
+std::shared_ptr<const Executable> compile_step(Graph graph, StepSignature signature,
+                                               const CompileOptions& options = {});
+
 // A graph of which nothing else is known: see signature_of().
 std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& options = {});
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "tessera/runtime/output_mode.h"
 
 namespace tessera {
+
+class BlobTable;  // ir/text.h
 
 struct StepInput {
   std::string name;
@@ -89,7 +92,8 @@ void check_fits(const StepSignature& signature, const Graph& graph);
 
 // print() then parse_signature() gives the same signature. Error, with the line, for a text that is
 // none; whether it fits a graph is another question.
-std::string print(const StepSignature& signature);
-StepSignature parse_signature(std::string_view text);
+// Constants are in the text, or beside it where a table of blobs is given (ir/text.h).
+std::string print(const StepSignature& signature, BlobTable* blobs = nullptr);
+StepSignature parse_signature(std::string_view text, std::span<const Blob> blobs = {});
 
 }  // namespace tessera

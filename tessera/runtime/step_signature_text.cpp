@@ -1,17 +1,13 @@
 // The text form of a StepSignature: a line for each part, its attributes in braces.
 #include <algorithm>
-#include <array>
-#include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/attribute_lines.h"
 #include "tessera/ir/text.h"
 #include "tessera/runtime/step_signature.h"
 
 namespace tessera {
 namespace {
-
-template <typename Enum>
-using Words = std::span<const std::pair<std::string_view, Enum>>;
 
 constexpr std::pair<std::string_view, OutputMode> mode_words[] = {
     {"final", OutputMode::final_value},
@@ -23,19 +19,7 @@ constexpr std::pair<std::string_view, StepAnchor::Source> source_words[] = {
     {"state", StepAnchor::Source::state},
     {"hyperparameter", StepAnchor::Source::hyperparameter}};
 
-template <typename Enum>
-std::string word_for(Words<Enum> words, Enum value) {
-  const auto at = std::find_if(words.begin(), words.end(),
-                               [&](const auto& word) { return word.second == value; });
-  return std::string(at->first);
-}
-
 Attr index_attr(size_t index) { return static_cast<int64_t>(index); }
-
-void set_type(Attrs& attrs, const TensorType& type) {
-  attrs.set("dtype", type.dtype);
-  attrs.set("shape", type.shape);
-}
 
 void set_mode(Attrs& attrs, OutputMode mode, int64_t period) {
   attrs.set("mode", word_for<OutputMode>(mode_words, mode));
@@ -54,83 +38,7 @@ Attrs attributes_of(const ReturnedTensor& tensor) {
   return attrs;
 }
 
-// One line; every attribute that is asked for must be there, and no other may.
-class Line {
- public:
-  Line(std::string_view text, int number) : number_(number) {
-    const size_t blank = std::min(text.find(' '), text.size());
-    word_ = text.substr(0, blank);
-    std::string_view rest = text.substr(blank);
-    try {
-      attrs_ = take_attributes(rest);
-    } catch (const Error& error) {
-      fail_with(error.message());
-    }
-    if (rest.find_first_not_of(" \r") != std::string_view::npos) {
-      fail_with("there is more after the attributes");
-    }
-  }
-
-  std::string_view word() const { return word_; }
-  bool has(std::string_view name) const { return attrs_.has(name); }
-
-  template <typename T>
-  T take(std::string_view name) {
-    const Attr* found = attrs_.find(name);
-    if (!found || !std::holds_alternative<T>(*found)) {
-      fail_with(fmt::format("'{}' needs a value for '{}'", word_, name));
-    }
-    T value = std::get<T>(*found);
-    attrs_.erase(name);
-    return value;
-  }
-
-  size_t take_index(std::string_view name) {
-    const auto value = take<int64_t>(name);
-    if (value < 0) fail_with(fmt::format("'{}' is {}, which is no index", name, value));
-    return static_cast<size_t>(value);
-  }
-
-  int64_t take_count(std::string_view name) {
-    const auto value = take<int64_t>(name);
-    if (value < 1 || value > std::numeric_limits<int32_t>::max()) {
-      fail_with(fmt::format("'{}' is {}, which is no count", name, value));
-    }
-    return value;
-  }
-
-  TensorType take_type() {
-    TensorType type{take<DType>("dtype"), take<std::vector<int64_t>>("shape")};
-    if (!fits_in_memory(type)) fail_with("there is no tensor of that shape");
-    return type;
-  }
-
-  template <typename Enum>
-  Enum take_word(std::string_view name, Words<Enum> words) {
-    const auto text = take<std::string>(name);
-    for (const auto& [word, value] : words) {
-      if (word == text) return value;
-    }
-    fail_with(fmt::format("'{}' is no {}", text, name));
-  }
-
-  void end() const {
-    if (!attrs_.empty()) {
-      fail_with(fmt::format("'{}' has nothing called '{}'", word_, attrs_.begin()->first));
-    }
-  }
-
-  [[noreturn]] void fail_with(std::string_view what) const {
-    fail(ErrorKind::value, "line {} of the signature: {}", number_, what);
-  }
-
- private:
-  int number_;
-  std::string_view word_;
-  Attrs attrs_;
-};
-
-ReturnedTensor returned_of(Line& line) {
+ReturnedTensor returned_of(AttributeLine& line) {
   if (line.has("output")) return {.output = line.take_index("output")};
   ReturnedTensor tensor;
   tensor.type = line.take_type();
@@ -144,7 +52,7 @@ ReturnedTensor returned_of(Line& line) {
   return tensor;
 }
 
-StepAnchor anchor_of(Line& line) {
+StepAnchor anchor_of(AttributeLine& line) {
   StepAnchor anchor;
   anchor.name = line.take<std::string>("name");
   anchor.tensor = line.take<std::string>("tensor");
@@ -155,7 +63,7 @@ StepAnchor anchor_of(Line& line) {
   return anchor;
 }
 
-void add_line(StepSignature& signature, Line& line) {
+void add_line(StepSignature& signature, AttributeLine& line) {
   if (line.word() == "step") {
     signature.gradient_accumulation = line.take_count("gradient_accumulation");
     signature.device_iterations = line.take_count("device_iterations");
@@ -184,10 +92,10 @@ void add_line(StepSignature& signature, Line& line) {
 
 }  // namespace
 
-std::string print(const StepSignature& signature) {
+std::string print(const StepSignature& signature, BlobTable* blobs) {
   std::string text;
   const auto add = [&](std::string_view word, const Attrs& attrs) {
-    text += fmt::format("{} {}\n", word, print_attributes(attrs));
+    text += fmt::format("{} {}\n", word, print_attributes(attrs, blobs));
   };
   add("step", {{"gradient_accumulation", signature.gradient_accumulation},
                {"device_iterations", signature.device_iterations},
@@ -219,24 +127,17 @@ std::string print(const StepSignature& signature) {
   return text;
 }
 
-StepSignature parse_signature(std::string_view text) {
+StepSignature parse_signature(std::string_view text, std::span<const Blob> blobs) {
   StepSignature signature;
-  int number = 0;
   bool has_step = false;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line_text = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++number;
-    if (line_text.find_first_not_of(" \r") == std::string_view::npos) continue;
-    Line line(line_text, number);
+  read_attribute_lines(text, "the signature", blobs, [&](AttributeLine& line) {
     const bool is_step = line.word() == "step";
     if (is_step == has_step) {
       line.fail_with(is_step ? "there are two steps" : "a signature begins with its step");
     }
     has_step = true;
     add_line(signature, line);
-  }
+  });
   check(has_step, ErrorKind::value, "a signature without a step: the text is empty");
   return signature;
 }
