@@ -8,6 +8,11 @@ foreach(folder fmt CLI)
   file(CREATE_LINK ${TESSERA_${folder}_PARENT}/${folder} ${CMAKE_BINARY_DIR}/include/${folder}
        SYMBOLIC)
 endforeach()
+# Of what consists of two headers.
+find_path(TESSERA_XXHASH_FOLDER xxhash.h PATHS /usr/include NO_DEFAULT_PATH REQUIRED)
+foreach(header xxhash.h xxh3.h)
+  file(CREATE_LINK ${TESSERA_XXHASH_FOLDER}/${header} ${CMAKE_BINARY_DIR}/include/${header} SYMBOLIC)
+endforeach()
 foreach(package fmt::fmt CLI11::CLI11)
   add_library(${package} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${package} SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/include)
