@@ -93,9 +93,11 @@ bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
 void write_container(const std::string& path, std::span<const Section> sections) {
   const std::string beginning = beginning_of(sections);
-  check(replace_file(path, pieces_of(beginning, sections), Sync::yes), ErrorKind::value,
+  const bool written = replace_file(path, pieces_of(beginning, sections), Sync::yes);
+  const int reason = errno;
+  check(written, ErrorKind::value,
         "'{}' cannot be written: {}; is the folder there and writable, and is there space?", path,
-        std::strerror(errno));
+        std::strerror(reason));
 }
 
 std::vector<std::byte> container_bytes(std::span<const Section> sections) {

@@ -119,6 +119,11 @@ class ExecutableFile {
 std::shared_ptr<const Executable> load_executable(const ExecutableFile& file,
                                                   const CompileOptions& now = {});
 
+// The same for a graph and a signature that were read from the file before.
+std::shared_ptr<const Executable> load_executable(const ExecutableFile& file, Graph graph,
+                                                  StepSignature signature,
+                                                  const CompileOptions& now);
+
 // Gives a session of that executable the file's states, numbers and random state, as far as the
 // file has them. Error where they are not those of the session's executable.
 void restore(Session& session, const ExecutableFile& file);

@@ -98,5 +98,99 @@ TEST_F(ExecutableFiles, RunAsWhatTheyWereMadeOf) {
   EXPECT_EQ(session.rng().seed, ~uint64_t{0});
 }
 
+// Reads everything that is in a file; the sentence where it is refused, empty where it is not.
+std::string complaint(std::span<const std::byte> bytes) {
+  try {
+    const ExecutableFile file(Container("a file", bytes, nullptr));
+    file.container().check_all();
+    Session session(load_executable(file), 1);
+    restore(session, file);
+    return "";
+  } catch (const Error& error) {
+    return error.message();
+  }
+}
+
+TEST_F(ExecutableFiles, AreRefusedWhereverTheyAreCut) {
+  const std::vector<std::byte> bytes = executable_bytes(contents());
+  EXPECT_EQ(complaint(bytes), "");
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_NE(complaint(std::span(bytes).first(size)), "") << size;
+  }
+}
+
+TEST_F(ExecutableFiles, AreRefusedWhateverByteIsChanged) {
+  std::vector<std::byte> bytes = executable_bytes(contents());
+  for (std::byte& byte : bytes) {
+    byte ^= std::byte{0x20};
+    EXPECT_NE(complaint(bytes), "") << &byte - bytes.data();
+    byte ^= std::byte{0x20};
+  }
+}
+
+// A file of the same sections, of which one is another; `name` alone is left out.
+std::vector<std::byte> with(std::span<const std::byte> bytes, std::string_view name,
+                            std::optional<std::string> text) {
+  const Container container("a file", bytes, nullptr);
+  std::vector<Section> sections;
+  for (const Container::Entry& entry : container.entries()) {
+    if (entry.name != name) {
+      sections.push_back({entry.name, container.section(entry.name)});
+    } else if (text) {
+      sections.push_back({entry.name, std::as_bytes(std::span(*text))});
+    }
+  }
+  return container_bytes(sections);
+}
+
+TEST_F(ExecutableFiles, AreRefusedWherePartsDoNotFit) {
+  const std::vector<std::byte> bytes = executable_bytes(contents());
+  const Container whole("a file", bytes, nullptr);
+  const auto replaced = [&](std::string_view section, std::string_view from, std::string_view to) {
+    std::string text(whole.text(section));
+    text.replace(text.find(from), from.size(), to);
+    return complaint(with(bytes, section, text));
+  };
+  struct Case {
+    std::string came, said;
+  };
+  const std::vector<Case> cases = {
+      {complaint(with(bytes, "graph", std::nullopt)), "'a file' has no section 'graph'"},
+      {complaint(with(bytes, "graph", "graph \"step\" {")), "line 1: "},
+      {complaint(with(bytes, "blob/0", std::nullopt)), "there is no bytes[0]: 0 came"},
+      {complaint(with(bytes, "blob/0", "four")), "constant"},
+      {complaint(with(bytes, "state/1", "too much")), "the value of 'seen', f32[], has 8 bytes"},
+      {complaint(with(bytes, "state/0", std::nullopt)), "'a file' has no section 'state/0'"},
+      {complaint(with(bytes, "program", "")), "it has 0 states, its program has 2"},
+      {replaced("program", "\"seen\"", "\"heard\""), "state 1 is 'heard', f32[]; in its program"},
+      {replaced("program", "copies = 1", "copies = 2"), "the value of 'w', f32[3], has 12 bytes"},
+      {replaced("program", "hyperparameter {name = \"rate\"", "hyperparameter {name = \"other\""),
+       "its hyper-parameters are not those of its program"},
+      {replaced("program", "level = \"", "level = \"z80"), "is no level"},
+      {replaced("program", "merge_duplicates", "merge_everything"), "merge_everything"},
+      {replaced("signature", "shape = [2, 3]", "shape = [2, 4]"), "Input 0 of the signature"},
+      {replaced("metadata", "entry", "surprise"), "line 1 of the metadata: 'surprise' is no entry"},
+      {replaced("metadata", "\"options\"", "\"name\""), "there are two entries 'name'"},
+  };
+  for (const Case& wrong : cases) {
+    EXPECT_NE(wrong.came.find(wrong.said), std::string::npos)
+        << "wanted: " << wrong.said << "\ncame: " << wrong.came;
+  }
+}
+
+// The memory of whoever asks is not that of the program that he asks about.
+TEST_F(ExecutableFiles, OfHugeProgramsAreReadWithoutTheirMemory) {
+  const auto huge = compile(read_graph(R"(graph "huge" {
+  input data "x" %0: f32[34359738368]
+  %1 = relu(%0) : f32[34359738368]
+  output "y" %1
+}
+)"));
+  const auto bytes = executable_bytes({.executable = huge.get()});
+  const ExecutableFile file(Container("a file", bytes, nullptr));
+  EXPECT_EQ(file.signature().inputs[0].type.shape, Shape{int64_t{1} << 35});
+  EXPECT_NE(complaint(bytes).find("MB of memory in one piece"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -39,13 +39,20 @@ void check_hyperparameters(const ExecutableFile& file, const Executable& executa
 std::shared_ptr<const Executable> load_executable(const ExecutableFile& file,
                                                   const CompileOptions& now) {
   const ErrorContext where("loading '{}'", file.path());
+  return load_executable(file, file.graph(), file.signature(), now);
+}
+
+std::shared_ptr<const Executable> load_executable(const ExecutableFile& file, Graph graph,
+                                                  StepSignature signature,
+                                                  const CompileOptions& now) {
+  const ErrorContext where("loading '{}'", file.path());
   CompileOptions options = file.options();
   options.target.level = std::min(options.target.level, machine_level());
   options.threads = now.threads;
   options.logged_lines = now.logged_lines;
   options.progress = now.progress;
   options.verify_passes = now.verify_passes;
-  auto executable = compile_step(file.graph(), file.signature(), options);
+  auto executable = compile_step(std::move(graph), std::move(signature), options);
   check_states(file, *executable);
   check_hyperparameters(file, *executable);
   return executable;
@@ -57,10 +64,11 @@ void restore(Session& session, const ExecutableFile& file) {
   check_hyperparameters(file, session.executable());
   for (size_t i = 0; file.has_states() && i < file.states().size(); ++i) {
     const SavedState& state = file.states()[i];
+    const auto value = file.state_value(i);
     check(state.copies == 1, ErrorKind::value,
           "'{}' has {} values of '{}', one for each replica; this session takes one", file.path(),
           state.copies, state.name);
-    session.write_state(i, file.state_value(i));
+    session.write_state(i, value);
   }
   for (size_t i = 0; i < file.hyperparameters().size(); ++i) {
     session.set_hyperparameter(i, file.hyperparameters()[i].value);
