@@ -11,7 +11,7 @@ from typing import Any, Iterable, Optional
 import torch
 
 from . import _async_worker, _shared_ring, _structure, _worker_link, _worker_process, poptorch_core
-from ._checks import whole_number
+from ._checks import short, whole_number
 from .enums import SharingStrategy
 
 _open_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
@@ -63,6 +63,7 @@ class AsynchronousDataAccessor:
                 "mode=poptorch.DataLoaderMode.Sync"
             )
         buffer_size = whole_number("buffer_size", buffer_size, 1, AssertionError)
+        _check_wait(miss_sleep_time_in_ms)
         if rebatched_size is not None:
             rebatched_size = whole_number("rebatched_size", rebatched_size, wrong=AssertionError)
             assert rebatched_size > 1, f"rebatched_size is {rebatched_size}, not greater than 1"
@@ -83,6 +84,7 @@ class AsynchronousDataAccessor:
             "load_indefinitely": load_indefinitely,
             "early_preload": early_preload,
             "rebatched_size": rebatched_size,
+            "pieces": loader._pieces if loader is not None else None,
             "keep_remainder": self._keeps_remainder,
             "in_file": sharing_strategy == SharingStrategy.FileSystem,
             "parent": os.getpid(),
@@ -176,6 +178,14 @@ class AsynchronousDataAccessor:
         ring.release(self._next_slot)
         self._next_slot = (self._next_slot + 1) % ring.layout.slots
         self._worker.wake()
+
+
+def _check_wait(milliseconds):
+    is_number = isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool)
+    assert is_number and milliseconds >= 0, (
+        "miss_sleep_time_in_ms must be a number of milliseconds, 0 or more, not "
+        f"{short(milliseconds)}"
+    )
 
 
 class _Worker:

@@ -160,6 +160,7 @@ class _Worker:
         self._published = 0
         self._introduced = False  # the parent has the ring
         self._filled = 0  # rows of the slot that is being filled
+        self._joined = 0  # elements in it
 
     def run(self, dataset):
         epoch = 0
@@ -180,7 +181,7 @@ class _Worker:
 
     def _load(self, dataset, epoch):
         """Hand over all elements of an epoch; False when the reader wants another epoch."""
-        self._filled = 0
+        self._filled = self._joined = 0
         try:
             for element in _elements(dataset):
                 self._take(element, epoch)
@@ -196,6 +197,9 @@ class _Worker:
     def _take(self, element, epoch):
         self._end.check()
         tensors = self._checked(element)
+        if self._settings["pieces"] is not None:
+            self._join(tensors, epoch)
+            return
         if self._size is None:
             self._wait_for_slot(epoch)
             rows = len(tensors[0]) if self._settings["keep_remainder"] else -1
@@ -212,6 +216,15 @@ class _Worker:
             if self._filled == self._size:
                 self._publish(epoch, self._size)
 
+    def _join(self, tensors, epoch):
+        self._wait_for_slot(epoch)
+        rows = len(tensors[0])
+        self._ring.write(self._slot(), tensors, 0, self._filled, rows)
+        self._filled += rows
+        self._joined += 1
+        if self._joined == self._settings["pieces"]:
+            self._publish(epoch, self._filled)
+
     def _slot(self):
         return self._published % self._settings["buffer_size"]
 
@@ -226,7 +239,7 @@ class _Worker:
     def _publish(self, epoch, rows):
         self._ring.publish(self._slot(), epoch, rows)
         self._published += 1
-        self._filled = 0
+        self._filled = self._joined = 0
         self._wake_parent()
         if not self._introduced:
             answer = ("ready", self._ring.layout, self._piece_rows)
@@ -269,8 +282,15 @@ class _Worker:
                 f"all elements of the dataset must be built alike: the first was "
                 f"{layout.structure}, this one is {structure}",
             )
-        if self._size is not None:
+        if self._is_joining():
             _check_same_rows(tensors)
+        if self._settings["pieces"] is not None and len(tensors[0]) > self._piece_rows:
+            raise Refused(
+                ERROR,
+                "DataLoaderMode.AsyncRebatched needs batches of one size: the first of the "
+                f"batch_sampler has {self._piece_rows} samples, this one has {len(tensors[0])}; "
+                "DataLoaderMode.Async joins them too",
+            )
         for tensor, (dtype, shape) in zip(tensors, layout.types):
             if tensor.dtype != dtype or not self._fits(tensor.shape, shape):
                 raise Refused(
@@ -282,8 +302,11 @@ class _Worker:
                 )
         return tensors
 
+    def _is_joining(self):
+        return self._size is not None or self._settings["pieces"] is not None
+
     def _fits(self, shape, wanted):
-        if self._size is not None:
+        if self._is_joining():
             return shape[1:] == wanted[1:]
         if self._settings["keep_remainder"]:
             return shape[1:] == wanted[1:] and shape[:1] <= wanted[:1]
@@ -291,11 +314,12 @@ class _Worker:
 
     def _make_ring(self, structure, tensors):
         shapes = [tensor.shape for tensor in tensors]
-        if self._size is not None or self._settings["keep_remainder"]:
+        if self._is_joining() or self._settings["keep_remainder"]:
             _check_same_rows(tensors)
             self._piece_rows = len(tensors[0])
-        if self._size is not None:
-            shapes = [torch.Size((self._size, *shape[1:])) for shape in shapes]
+        if self._is_joining():
+            rows = self._size or self._settings["pieces"] * self._piece_rows
+            shapes = [torch.Size((rows, *shape[1:])) for shape in shapes]
         layout = _shared_ring.Layout(
             self._settings["buffer_size"],
             structure,

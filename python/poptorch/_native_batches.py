@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data import dataloader as torch_loader
 
-from . import poptorch_core
+from . import _partition, poptorch_core
 
 _MNIST_FAMILY = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
 _MNIST_PARTS = ("data", "targets", "transform", "target_transform")
@@ -32,6 +32,9 @@ def iterator_for(loader):
 
 def source_of(dataset):
     """What gives whole batches of the dataset; None where its own code must."""
+    if type(dataset) is _partition.Part:
+        whole = source_of(dataset.dataset)
+        return None if whole is None else _OfPart(dataset, whole)
     if _has(type(dataset), torch.utils.data.dataset, "TensorDataset", "__getitem__"):
         source = _Tensors
     elif type(dataset).__name__ in _MNIST_FAMILY and _is_mnist(dataset):
@@ -115,6 +118,20 @@ class _Images(_Source):
             _state_of(parts["transform"]),
             torch.get_default_dtype(),
         )
+
+
+class _OfPart(_Source):
+    """The batches of one of several processes."""
+
+    def __init__(self, part, whole):
+        self._part = part
+        self._whole = whole
+
+    def is_current(self):
+        return self._whole.is_current()
+
+    def batch(self, indices):
+        return self._whole.batch([self._part.row(index) for index in indices])
 
 
 def _is_plain(tensor):

@@ -5,6 +5,7 @@ state lies in the memory itself: a reader that is interrupted (Ctrl-C) can go on
 """
 
 import dataclasses
+import errno
 import mmap
 import os
 import tempfile
@@ -55,6 +56,8 @@ def allocate(layout: Layout, in_file: bool) -> int:
     else:
         descriptor = os.memfd_create("poptorch-ring")
     try:
+        if not in_file and layout.total_bytes() > _available_memory():
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         # Now, with an error to read; not later, with a signal that kills.
         os.posix_fallocate(descriptor, 0, layout.total_bytes())
     except OSError as error:
@@ -164,6 +167,23 @@ class Ring:
         first = self.layout.header_bytes() - _FAILURE_ROOM
         text = self._memory[first : first + length].decode(errors="replace")
         return self._words[_FAILURE_KIND], text
+
+
+def _available_memory() -> int:
+    """Bytes that can be had before the kernel ends somebody to get them."""
+    found = [1 << 62]
+    for path in ("/sys/fs/cgroup/memory.max", "/proc/meminfo"):
+        try:
+            with open(path, encoding="ascii") as file:
+                text = file.read()
+            if path == "/proc/meminfo":
+                line = next(line for line in text.splitlines() if line.startswith("MemAvailable:"))
+                found.append(int(line.split()[1]) << 10)
+            else:
+                found.append(int(text))  # ValueError where it is "max"
+        except (OSError, ValueError, StopIteration):
+            pass  # a system that does not tell
+    return min(found)
 
 
 def _aligned(count: int) -> int:

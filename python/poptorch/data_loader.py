@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 
-from . import _native_batches, _structure, _worker_process, poptorch_core
+from . import _native_batches, _partition, _structure, _worker_process, poptorch_core
 from ._async_accessor import AsynchronousDataAccessor
 from ._checks import short, whole_number
 from ._logging import logger
@@ -24,7 +24,8 @@ class DataLoader(torch.utils.data.DataLoader):
         batch_size: samples in a micro-batch, which is what `forward` sees; None turns batching off.
         shuffle, num_workers, drop_last: torch's, but drop_last is True unless you say otherwise.
         persistent_workers: keep the workers between epochs; the default is to do so.
-        auto_distributed_partitioning: with several processes, give each its part of the dataset.
+        auto_distributed_partitioning: with several processes, give each its part of the dataset,
+            whole combined batches of which all have as many. To shuffle needs options.randomSeed.
         mode: Sync loads when a batch is asked for. Async loads ahead in another process; its
             tensors are overwritten after the next batch is requested. AsyncRebatched does so too,
             and its workers load pieces that are joined to batches afterwards, so that at most one
@@ -32,7 +33,8 @@ class DataLoader(torch.utils.data.DataLoader):
         async_options: arguments for the AsynchronousDataAccessor of the asynchronous modes.
         rebatched_worker_size: samples in the pieces of AsyncRebatched (a combined batch).
         batch_sampler: gives the indices of micro-batches. As many of them as a call consumes are
-            collated one by one and joined along dimension 0.
+            collated one by one and joined along dimension 0; in mode AsyncRebatched by the process
+            that assembles batches, so that the workers share the work on one.
         **kwargs: other arguments of torch's DataLoader.
     """
 
@@ -57,16 +59,21 @@ class DataLoader(torch.utils.data.DataLoader):
         ), f"options must be poptorch.Options, not {type(options).__name__}"
         options._freeze()
         self._options = options
+        self._users_dataset = dataset
         self._accessor = None
         self._combined = None
+        self._pieces = None  # batches of a sampler that are joined while they are loaded
         if batch_size is not None:
             batch_size = whole_number("batch_size", batch_size, least=1)
             self._combined = poptorch_core.combined_batch_size(options._core, batch_size)
         num_workers = whole_number("num_workers", num_workers, least=0)
         if not isinstance(mode, int) or mode not in list(DataLoaderMode):
             raise ValueError(f"mode must be a poptorch.DataLoaderMode, not {short(mode)}")
+        is_partitioned = auto_distributed_partitioning and options.Distributed.numProcesses > 1
+        if is_partitioned:
+            _check_partitioned(options, dataset, batch_size, batch_sampler, kwargs.get("sampler"))
         if batch_sampler is not None:
-            _check_batch_sampler(batch_size, shuffle, mode)
+            _check_batch_sampler(batch_size, shuffle, rebatched_worker_size)
         self._needs_rebatching = (
             not drop_last and self._combined not in (None, 1) and batch_sampler is None
         )
@@ -75,7 +82,10 @@ class DataLoader(torch.utils.data.DataLoader):
         )
         self._rebatched_size = None
         if mode == DataLoaderMode.AsyncRebatched and self._combined not in (None, 1):
-            self._rebatched_size = self._combined
+            if batch_sampler is None:
+                self._rebatched_size = self._combined
+            else:
+                self._pieces = self._combined
         elif mode == DataLoaderMode.Async and self._needs_rebatching:
             self._rebatched_size = self._combined
         if isinstance(dataset, torch.utils.data.IterableDataset):
@@ -89,8 +99,13 @@ class DataLoader(torch.utils.data.DataLoader):
             persistent_workers=persistent_workers,
             **kwargs,
         )
+        if is_partitioned:
+            part = _partition.part_of(dataset, options, self._combined, shuffle, drop_last)
+            sampler = _partition.PartSampler(part)
+            arguments.update(dataset=part, shuffle=False, sampler=sampler)
         if batch_sampler is not None:
-            arguments.update(_grouped(batch_sampler, self._combined, drop_last, arguments))
+            together = self._combined if self._pieces is None else 1
+            arguments.update(_grouped(batch_sampler, together, drop_last, arguments))
         elif self._rebatched_size is not None:
             # The process that assembles the batches deals with the remainder.
             pieces = self._piece_size(rebatched_worker_size)
@@ -157,6 +172,9 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def __len__(self) -> int:
         """Combined batches in an epoch; TypeError where the dataset has no length."""
+        if self._pieces is not None:
+            batches = super().__len__()
+            return poptorch_core.batch_count(batches, self._pieces, not self._keeps_remainder)
         if self._rebatched_size is None:
             return super().__len__()
         samples = len(self.dataset if self._is_iterable() else self.sampler)
@@ -166,6 +184,8 @@ class DataLoader(torch.utils.data.DataLoader):
         """Begin an epoch."""
         if self._accessor is not None and not self._accessor.is_foreign():
             return iter(self._accessor)
+        if isinstance(self.dataset, _partition.Part):
+            self.dataset.begin_epoch()
         return super().__iter__()
 
     def _get_iterator(self):
@@ -189,17 +209,34 @@ def _needs_fork():
     return nobody_chose and usual != "fork" and not _worker_process.main_can_be_imported()
 
 
-def _check_batch_sampler(batch_size, shuffle, mode):
+def _check_partitioned(options, dataset, batch_size, batch_sampler, sampler):
+    processes = options.Distributed.numProcesses
+    instead = "pass auto_distributed_partitioning=False, and give each process its own samples"
+    assert not isinstance(dataset, torch.utils.data.IterableDataset), (
+        f"an IterableDataset cannot be shared out among {processes} processes, since it has no "
+        f"indices: {instead}"
+    )
+    assert batch_size is not None, (
+        f"batch_size=None cannot be shared out among {processes} processes in whole batches: "
+        f"{instead}"
+    )
+    for name, given in (("batch_sampler", batch_sampler), ("sampler", sampler)):
+        if given is not None:
+            raise poptorch_core.Error(
+                f"{name} is mutually exclusive with auto_distributed_partitioning, which chooses "
+                f"the samples of each of {processes} processes: {instead}"
+            )
+
+
+def _check_batch_sampler(batch_size, shuffle, rebatched_worker_size):
     if batch_size != 1 or shuffle:
         raise poptorch_core.Error(
             "batch_sampler is mutually exclusive with batch_size and shuffle: it says itself which "
             "samples make a batch"
         )
-    if mode == DataLoaderMode.AsyncRebatched:
-        raise poptorch_core.Error(
-            "batch_sampler is mutually exclusive with DataLoaderMode.AsyncRebatched, which would "
-            "make other batches of its samples; use DataLoaderMode.Async"
-        )
+    assert (
+        rebatched_worker_size is None
+    ), "batch_sampler says itself how many samples a worker loads: leave out rebatched_worker_size"
 
 
 def _check_iterable(num_workers, worker_init_fn):

@@ -187,7 +187,7 @@ def instrument_package(executor: type, loader: type) -> None:
     @functools.wraps(init)
     def traced_init(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        _trace_dataset(type(self.dataset))
+        _trace_dataset(type(self._users_dataset))
 
     setattr(loader, "__init__", traced_init)
 

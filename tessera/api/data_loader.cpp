@@ -35,15 +35,31 @@ DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors,
           "the tensors of a DataLoader must have the same number of samples: {} and {}", samples_,
           tensor.dim() > 0 ? tensor.size(0) : 0);
   }
+  part_.count = samples_;
+  const DistributedOptions& process = options.Distributed();
+  if (loading_.auto_distributed_partitioning && process.numProcesses() > 1) {
+    if (loading_.shuffle) {
+      const CommonShuffle shuffle(common_shuffle_seed(options));
+      common_ = std::make_shared<Common>(Common{shuffle});
+    }
+    part_ = partition(samples_, combined_, process.processId(), process.numProcesses(),
+                      loading_.drop_last);
+  }
   options.freeze();
 }
 
-int64_t DataLoader::size() const { return batch_count(samples_, combined_, loading_.drop_last); }
+int64_t DataLoader::size() const { return batch_count(part_.count, combined_, loading_.drop_last); }
 
 DataLoader::Iterator DataLoader::begin() const {
   Iterator iterator = end();
   iterator.batch_ = 0;
-  if (loading_.shuffle) iterator.order_ = at::randperm(samples_);
+  iterator.first_ = part_.first;
+  if (common_) {
+    iterator.order_ = common_->shuffle.next(samples_);
+    iterator.first_ = part_.first_in(common_->epoch++);
+  } else if (loading_.shuffle) {
+    iterator.order_ = at::randperm(samples_);
+  }
   return iterator;
 }
 
@@ -55,8 +71,9 @@ DataLoader::Iterator DataLoader::end() const {
 }
 
 std::vector<at::Tensor> DataLoader::Iterator::operator*() const {
-  const int64_t first = batch_ * loader_->combined_;
-  const int64_t count = std::min(loader_->combined_, loader_->samples_ - first);
+  const int64_t before = batch_ * loader_->combined_;
+  const int64_t count = std::min(loader_->combined_, loader_->part_.count - before);
+  const int64_t first = first_ + before;
   std::vector<at::Tensor> batch;
   for (const at::Tensor& tensor : loader_->tensors_) {
     batch.push_back(order_.defined() ? tensor.index_select(0, order_.narrow(0, first, count))

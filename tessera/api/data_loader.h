@@ -5,9 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "tessera/api/options/options.h"
+#include "tessera/api/partition.h"
 
 namespace tessera {
 
@@ -19,11 +21,15 @@ int64_t batch_count(int64_t samples, int64_t combined_batch_size, bool drop_last
 
 struct DataLoaderOptions {
   int64_t batch_size = 1;
-  bool shuffle = false;  // anew in every epoch, with PyTorch's random numbers
+  // Anew in every epoch, with PyTorch's random numbers; where several processes share the dataset,
+  // with those of the options' seed, which they have in common.
+  bool shuffle = false;
   bool drop_last = true;
+  bool auto_distributed_partitioning = true;
 };
 
-// Over tensors with one sample per index of dimension 0.
+// Over tensors with one sample per index of dimension 0. Where the options say that this is one of
+// several processes, over its part of them.
 class DataLoader {
  public:
   DataLoader(const Options& options, std::vector<at::Tensor> tensors, DataLoaderOptions loading);
@@ -40,17 +46,26 @@ class DataLoader {
    private:
     friend class DataLoader;
     const DataLoader* loader_ = nullptr;
-    at::Tensor order_;
+    at::Tensor order_;  // undefined: the samples as they come
+    int64_t first_ = 0;
     int64_t batch_ = 0;
   };
   Iterator begin() const;  // a new epoch
   Iterator end() const;
 
  private:
+  // What all processes shuffle alike; copies of the loader go on with the same epochs.
+  struct Common {
+    CommonShuffle shuffle;
+    int64_t epoch = 0;
+  };
+
   std::vector<at::Tensor> tensors_;
   DataLoaderOptions loading_;
   int64_t combined_;
   int64_t samples_;
+  Partition part_;
+  std::shared_ptr<Common> common_;
 };
 
 }  // namespace tessera

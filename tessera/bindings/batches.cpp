@@ -1,3 +1,4 @@
+// Whole batches, and which samples are this process's.
 #include "tessera/api/batches.h"
 
 #include <pybind11/stl.h>
@@ -6,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "tessera/api/partition.h"
 #include "tessera/bindings/bindings.h"
 
 namespace py = pybind11;
@@ -50,6 +52,23 @@ py::object gathered(const std::vector<std::pair<at::Tensor, std::optional<at::Te
 
 }  // namespace
 
-void bind_batches(py::module_& module) { module.def("gathered", &gathered); }
+void bind_batches(py::module_& module) {
+  module.def("gathered", &gathered);
+  py::class_<Partition>(module, "Partition", "The samples that one of several processes loads.")
+      .def_readonly("first", &Partition::first)
+      .def_readonly("count", &Partition::count)
+      .def_readonly("leftovers", &Partition::leftovers)
+      .def("first_in", &Partition::first_in)
+      .def(py::pickle(
+          [](const Partition& self) {
+            return py::make_tuple(self.first, self.count, self.leftovers);
+          },
+          [](const py::tuple& state) {
+            return Partition{state[0].cast<int64_t>(), state[1].cast<int64_t>(),
+                             state[2].cast<int64_t>()};
+          }));
+  module.def("partition", &partition);
+  module.def("common_shuffle_seed", &common_shuffle_seed);
+}
 
 }  // namespace tessera

@@ -43,6 +43,7 @@ def filled(accessor):
     return sum(accessor._worker._data_buffers.indices_mem)
 
 
+@pytest.mark.spec("3.3 Async", "3.4 sharing_strategy", "3.4 terminate", "3.1 terminate")
 @pytest.mark.parametrize("strategy", list(SharingStrategy))
 def test_every_strategy_gives_the_same_elements(strategy, caplog):
     made = loader(
@@ -63,6 +64,7 @@ def test_every_strategy_gives_the_same_elements(strategy, caplog):
         iter(made)
 
 
+@pytest.mark.spec("3.4 load_indefinitely", "3.4 partially consumed")
 @pytest.mark.parametrize("indefinitely", [True, False])
 @pytest.mark.parametrize("workers, persistent", [(0, None), (2, True), (2, False)])
 def test_epochs_and_an_iteration_given_up(indefinitely, workers, persistent):
@@ -88,6 +90,7 @@ def test_epochs_and_an_iteration_given_up(indefinitely, workers, persistent):
     assert numbers(made) == expected
 
 
+@pytest.mark.spec("3.4 elements", "3.4 len")
 def test_any_iterable_and_every_structure():
     a, b = torch.arange(3.0), torch.ones(2, 2, dtype=torch.bool)
     for element in (a, (a, b), [b, a], {"one": a, "two": b}, Point(a, b)):
@@ -126,6 +129,7 @@ def test_types_and_odd_shapes(dtype):
             assert torch.equal(x, y) and x.dtype == y.dtype and x.is_contiguous()
 
 
+@pytest.mark.spec("3.4 reused memory", "3.4 buffer_size")
 def test_elements_lie_in_memory_that_is_used_again():
     accessor = AsynchronousDataAccessor(datasets.Numbers(20), buffer_size=2, **FORK)
     places, first = [], None
@@ -145,6 +149,7 @@ def test_elements_lie_in_memory_that_is_used_again():
     ]
 
 
+@pytest.mark.spec("3.4 early_preload", "3.4 load_indefinitely", "3.4 buffer_size")
 def test_loading_goes_on_while_the_program_does_something_else():
     accessor = AsynchronousDataAccessor(datasets.Numbers(10), buffer_size=4, **FORK)
     time.sleep(0.2)
@@ -167,6 +172,7 @@ def test_loading_goes_on_while_the_program_does_something_else():
     assert filled(once) == 0
 
 
+@pytest.mark.spec("3.3 AsyncRebatched", "3.3 rebatched_worker_size", "3.1 len")
 @pytest.mark.parametrize("kind", [datasets.Numbers, datasets.SizedStream])
 @pytest.mark.parametrize("drop_last", [True, False])
 @pytest.mark.parametrize("worker_size", [1, 3, None])
@@ -191,6 +197,7 @@ def test_rebatched(kind, drop_last, worker_size):
             assert seen == list(range(len(seen)))
 
 
+@pytest.mark.spec("3.3 Async keeps the remainder")
 def test_async_keeps_the_remainder_by_rebatching():
     made = loader(datasets.Pairs(10), 2, 2, drop_last=False)
     assert len(made) == 3 and [len(x) for x, _ in made] == [4, 4, 2]
@@ -205,6 +212,100 @@ def test_async_keeps_the_remainder_by_rebatching():
     assert numbers(one) == [[0], [1], [2]]
 
 
+MODES = [DataLoaderMode.Sync, DataLoaderMode.Async, DataLoaderMode.AsyncRebatched]
+
+
+@pytest.mark.spec("3.1 batch_sampler modes", "3.1 len")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_batch_samplers_in_every_mode(mode, workers, drop_last):
+    class Evens:  # of five batches two make an element, and one is left
+        def __iter__(self):
+            return ([i, i + 2] for i in range(0, 20, 4))
+
+        def __len__(self):
+            return 5
+
+    made = loader(
+        datasets.Pairs(30),
+        1,
+        2,
+        mode=mode,
+        batch_sampler=Evens(),
+        num_workers=workers,
+        drop_last=drop_last,
+    )
+    expected = [[0, 2, 4, 6], [8, 10, 12, 14]] + ([] if drop_last else [[16, 18]])
+    for _ in range(2):
+        assert [labels.tolist() for _, labels in made] == expected
+    assert len(made) == len(expected) and made.combinedBatchSize == 2
+    made.terminate()
+
+
+@pytest.mark.spec("3.1 batch_sampler modes")
+@pytest.mark.parametrize("mode", MODES)
+def test_batches_of_one_size_may_end_in_a_smaller_one(mode):
+    def load(batches, drop_last=False):
+        made = loader(
+            datasets.Numbers(9), 1, 2, mode=mode, batch_sampler=batches, drop_last=drop_last
+        )
+        try:
+            return numbers(made)
+        finally:
+            made.terminate()
+
+    assert load([[0, 1], [2, 3], [4, 5], [6]]) == [[0, 1, 2, 3], [4, 5, 6]]
+    assert load([[0, 1], [2, 3], [4, 5], [6, 7], [8]]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+    if mode != DataLoaderMode.Async:  # whose elements must be of one shape where none is short
+        assert load([[0, 1], [2, 3], [4, 5], [6]], True) == [[0, 1, 2, 3], [4, 5, 6]]
+    if mode == DataLoaderMode.AsyncRebatched:
+        with pytest.raises(poptorch.Error, match="needs batches of one size.*has 1 .*has 2"):
+            load([[0], [1, 2], [3], [4]])
+
+
+@pytest.mark.spec("3.1 torch arguments")
+@pytest.mark.parametrize("mode", MODES)
+def test_torchs_arguments_in_every_mode(mode):
+    made = loader(
+        datasets.Numbers(8),
+        2,
+        2,
+        mode=mode,
+        num_workers=2,
+        collate_fn=datasets.negated,
+        worker_init_fn=datasets.seen_worker,
+        prefetch_factor=3,
+        timeout=30,
+        multiprocessing_context="fork",
+        persistent_workers=False,
+        generator=torch.Generator().manual_seed(3),
+        sampler=torch.utils.data.SequentialSampler(range(8)),
+        pin_memory=False,
+    )
+    assert made.prefetch_factor == 3 and made.timeout == 30 and not made.persistent_workers
+    for _ in range(2):
+        assert numbers(made) == [[0, -1, -2, -3], [-4, -5, -6, -7]]
+    made.terminate()
+
+
+@pytest.mark.spec("3.4 miss_sleep_time_in_ms", "3.4 buffer_size", "3.4 sharing_strategy")
+def test_arguments_of_the_accessor_are_checked():
+    data = datasets.Numbers(3)
+    for wait in (0, 0.1, 5):
+        assert numbers(AsynchronousDataAccessor(data, miss_sleep_time_in_ms=wait, **FORK))
+    for wrong in (-1, "1", None, True):
+        with pytest.raises(AssertionError, match="miss_sleep_time_in_ms"):
+            AsynchronousDataAccessor(data, miss_sleep_time_in_ms=wrong, **FORK)
+    with pytest.raises(AssertionError, match="buffer_size"):
+        AsynchronousDataAccessor(data, buffer_size="3", **FORK)
+    with pytest.raises(ValueError, match="SharingStrategy"):
+        AsynchronousDataAccessor(data, sharing_strategy=9)
+    with pytest.raises(TypeError, match="no_such_option"):
+        loader(data, async_options={"no_such_option": 1})
+
+
+@pytest.mark.spec("3.4 rebatched_size", "3.4 already asynchronous", "3.4 len", "3.4 buffer_size")
 def test_an_accessor_rebatches_by_itself():
     options = poptorch.Options()
     plain = torch.utils.data.DataLoader(datasets.Numbers(11), batch_size=2)
@@ -225,6 +326,7 @@ def test_an_accessor_rebatches_by_itself():
     assert numbers(elements) == [[0, 1, 2, 3, 0, 1], [2, 3, 0, 1, 2, 3]] and len(elements) == 2
 
 
+@pytest.mark.spec("3.4 failing dataset")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_fails_at_once(workers, capfd):
     with pytest.raises(poptorch.Error, match="worker thread failed to start") as caught:
@@ -234,6 +336,7 @@ def test_a_dataset_that_fails_at_once(workers, capfd):
     assert "ValueError: there is no sample 0" in capfd.readouterr().err
 
 
+@pytest.mark.spec("3.4 failing dataset")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_fails_later(workers):
     made = loader(datasets.Failing(8, at=3), num_workers=workers)
@@ -246,6 +349,7 @@ def test_a_dataset_that_fails_later(workers):
         list(made)
 
 
+@pytest.mark.spec("3.4 empty dataset")
 def test_a_dataset_without_elements():
     for empty in ([], datasets.Numbers(0)):
         with pytest.raises(poptorch.Error, match="gave no element"):
@@ -266,6 +370,7 @@ def test_a_worker_that_is_killed():
         next(iterator)
 
 
+@pytest.mark.spec("3.4 refused elements")
 @pytest.mark.parametrize(
     "element", [3, "text", (torch.ones(1), 3), [[torch.ones(1)]], {"x": "y"}, (), {}, None]
 )
@@ -274,6 +379,7 @@ def test_elements_that_are_refused(element):
         AsynchronousDataAccessor([element], **FORK)
 
 
+@pytest.mark.spec("3.4 constant shapes")
 def test_elements_that_differ():
     ones = torch.ones(2)
     for other in (torch.ones(3), ones.int(), ones.view(1, 2)):

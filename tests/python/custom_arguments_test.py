@@ -68,7 +68,7 @@ def test_registered_types_are_arguments_and_results(boxes):
         executor(torch.ones(4), torch.ones(4))
 
 
-@pytest.mark.spec("1.1 registerCustomArgParser", "1.5 custom types")
+@pytest.mark.spec("1.1 registerCustomArgParser", "1.5 custom types", "3.4 custom types")
 @pytest.mark.parametrize("strategy", ["Fork", "ForkServer"])
 def test_registered_types_pass_through_the_loaders(boxes, strategy):
     def collate(items):

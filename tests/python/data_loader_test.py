@@ -24,6 +24,7 @@ def options(iterations=1, accumulation=1, replicas=1):
     return made
 
 
+@pytest.mark.spec("3.1 combinedBatchSize", "3.1 len", "3.1 terminate", "3.3 Sync")
 @pytest.mark.parametrize("factors", [(1, 1, 1), (2, 1, 1), (2, 3, 1), (2, 1, 2)])
 def test_an_element_holds_what_a_call_consumes(factors):
     combined = 2 * factors[0] * factors[1] * factors[2]
@@ -55,6 +56,7 @@ def test_workers_of_a_script_without_guard_are_forked(tmp_path, usual, guard):
     assert printed.stdout.split() == ["4", str(usual != "fork" and not guard)]
 
 
+@pytest.mark.spec("3.1 options", "3.1 drop_last", "3.1 persistent_workers")
 def test_defaults_and_frozen_options():
     opts = options(2)
     loader = poptorch.DataLoader(opts, datasets.Numbers(5), num_workers=1)
@@ -69,6 +71,7 @@ def test_defaults_and_frozen_options():
     assert poptorch.SharingStrategy.Fork == 2 and poptorch.SharingStrategy.ForkServer == 3
 
 
+@pytest.mark.spec("3.1 drop_last warning", "3.1 len")
 def test_a_kept_remainder_is_short_and_warned_of(caplog):
     loader = poptorch.DataLoader(options(2), datasets.Numbers(10), batch_size=2, drop_last=False)
     assert "last batch has 2 samples instead of 4" in caplog.text
@@ -78,6 +81,7 @@ def test_a_kept_remainder_is_short_and_warned_of(caplog):
     assert not caplog.text
 
 
+@pytest.mark.spec("3.1 batch_size None")
 def test_without_batching():
     loader = poptorch.DataLoader(options(2), datasets.Numbers(3), batch_size=None)
     assert loader.combinedBatchSize is None and len(loader) == 3
@@ -85,6 +89,7 @@ def test_without_batching():
     assert loader.options.device_iterations == 2
 
 
+@pytest.mark.spec("3.1 torch arguments")
 def test_torchs_arguments_are_handed_on():
     def negative(samples):
         return -torch.stack(samples)
@@ -101,6 +106,7 @@ def test_torchs_arguments_are_handed_on():
     assert numbers(poptorch.DataLoader(options(), data, 8, shuffle=True)) == first != second
 
 
+@pytest.mark.spec("3.1 batch_sampler", "3.1 len")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_batches_of_a_batch_sampler_are_joined(workers, drop_last):
@@ -124,6 +130,7 @@ def test_batches_of_a_batch_sampler_are_joined(workers, drop_last):
     assert len(loader) == len(batches)
 
 
+@pytest.mark.spec("3.1 batch_sampler")
 def test_each_batch_of_a_batch_sampler_is_collated_by_itself():
     def padded(samples):
         return {"x": torch.stack(samples + [torch.tensor(-1)] * (3 - len(samples)))}
@@ -137,6 +144,7 @@ def test_each_batch_of_a_batch_sampler_is_collated_by_itself():
     assert numbers(single) == ragged
 
 
+@pytest.mark.spec("3.1 IterableDataset", "3.1 len")
 def test_iterable_datasets(caplog):
     stream = datasets.Stream(10)
     loader = poptorch.DataLoader(options(2), stream, batch_size=2)
@@ -153,6 +161,11 @@ def test_iterable_datasets(caplog):
     assert not caplog.text
 
 
+@pytest.mark.spec(
+    "3.1 batch_sampler exclusive",
+    "3.3 rebatched_worker_size",
+    "3.3 rebatched_size in async_options",
+)
 @pytest.mark.parametrize(
     "error, arguments",
     [
@@ -160,7 +173,7 @@ def test_iterable_datasets(caplog):
         (ValueError, dict(mode=7)),
         (poptorch.Error, dict(batch_sampler=[[0]], batch_size=2)),
         (poptorch.Error, dict(batch_sampler=[[0]], shuffle=True)),
-        (poptorch.Error, dict(batch_sampler=[[0]], mode=poptorch.DataLoaderMode.AsyncRebatched)),
+        (AssertionError, dict(batch_sampler=[[0]], rebatched_worker_size=1)),
         (
             AssertionError,
             dict(mode=poptorch.DataLoaderMode.AsyncRebatched, rebatched_worker_size=3),

@@ -55,6 +55,17 @@ def share_out(worker):
     info.dataset.end = min(info.dataset.end, each * (worker + 1))
 
 
+def seen_worker(worker):
+    """A worker_init_fn that leaves a sign in the process of the worker."""
+    torch.utils.data.get_worker_info().dataset.worker = worker
+
+
+def negated(samples):
+    """A collate_fn that needs what seen_worker() does."""
+    assert torch.utils.data.get_worker_info().dataset.worker in (0, 1)
+    return -torch.stack(samples)
+
+
 class Failing(Numbers):
     """Raises at one index."""
 

@@ -177,7 +177,7 @@ def run_traced(tmp_path, options, text=TRACED):
     )
 
 
-@pytest.mark.spec("7 PVTI_OPTIONS", "13 tracepoints", "6 profiling.Channel")
+@pytest.mark.spec("7 PVTI_OPTIONS", "13 tracepoints", "6 profiling.Channel", "3.1 tracing")
 @pytest.mark.parametrize("directory", [None, "traces/today"])
 def test_a_trace_is_written_when_asked_for(tmp_path, directory):
     options = {"enable": "true"}

@@ -100,6 +100,7 @@ def test_the_check_sees_processes():
     sleeper.finish()
 
 
+@pytest.mark.spec("3.4 ends")
 def test_an_exception_in_the_loop():
     program = Program.loading("ForkServer", "for batch in loader: raise RuntimeError('no more')")
     code, _, err = program.finish()
@@ -118,6 +119,7 @@ def test_the_end_of_a_program_whose_dataset_hangs():
     assert (code, err) == (0, "") and time.time() - start < 40
 
 
+@pytest.mark.spec("3.4 ends")
 def test_ctrl_c():
     body = "while True:\n    for batch in loader: time.sleep(0.01)"
     program = Program.loading("ForkServer", body)
@@ -127,11 +129,132 @@ def test_ctrl_c():
     assert code == -signal.SIGINT and err.count("Traceback") == 1 and "KeyboardInterrupt" in err
 
 
+@pytest.mark.spec("3.4 ends")
 @pytest.mark.parametrize("strategy", ["Fork", "ForkServer"])
 def test_a_program_that_is_killed(strategy):
     program = Program.loading(strategy, "time.sleep(100)")
     program.process.kill()
     assert program.finish()[0] == -signal.SIGKILL
+
+
+@pytest.mark.spec("3.4 ends")
+@pytest.mark.parametrize(
+    "strategy, how",
+    [
+        ("Fork", signal.SIGKILL),
+        ("Fork", signal.SIGTERM),
+        ("ForkServer", signal.SIGTERM),
+        ("SharedMemory", signal.SIGKILL),
+        ("FileSystem", signal.SIGKILL),
+    ],
+)
+def test_a_program_that_is_killed_in_mid_epoch(strategy, how):
+    body = "while True:\n    for batch in loader: time.sleep(0.01)"
+    program = Program.loading(strategy, body, workers=2)
+    time.sleep(0.3)
+    program.process.send_signal(how)
+    assert program.finish()[0] == -how
+
+
+@pytest.mark.spec("3.4 ends")
+@pytest.mark.parametrize("strategy", ["Fork", "ForkServer"])
+def test_a_program_that_leaves_without_a_word(strategy):
+    code, out, err = Program.loading(strategy, "import os; os._exit(3)", workers=2).finish()
+    assert (code, out, err) == (3, "", "")
+
+
+@pytest.mark.spec("3.4 ends", "3.4 failing dataset")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_exception_in_the_worker(workers):
+    program = Program.loading(
+        "ForkServer", "for batch in loader: pass", "Failing(9, at=5)", workers=workers
+    )
+    code, _, err = program.finish()
+    assert code == 1 and "ValueError: there is no sample 5" in err
+    assert "datasets.py" in err and "AsynchronousDataAccessor worker failed" in err
+
+
+@pytest.mark.spec("3.4 ends")
+def test_a_worker_that_is_killed_in_mid_epoch():
+    body = """
+import os, signal
+os.kill(loader._accessor._worker._process.pid, signal.SIGKILL)
+try:
+    for batch in loader: pass
+except poptorch.Error as error:
+    print(error)
+"""
+    code, out, err = Program.loading("ForkServer", body, workers=2).finish()
+    assert code == 0, err
+    assert "ended unexpectedly, with exit code -9" in out
+
+
+@pytest.mark.spec("3.4 ends")
+def test_a_worker_does_not_outlive_its_program_for_a_forked_child():
+    body = """
+import os
+worker = loader._accessor._worker._process.pid
+if os.fork() == 0:
+    time.sleep(8)
+    os._exit(0)
+print(worker, flush=True)
+time.sleep(100)
+"""
+    program = Program.loading("Fork", body, workers=0)
+    worker = _first_line(program.process.stdout).strip()
+    assert worker in processes_of(program.session)
+    program.process.kill()
+    deadline = time.time() + 6
+    while worker in processes_of(program.session):
+        assert time.time() < deadline
+        time.sleep(0.05)
+    assert processes_of(program.session)  # the child is still there
+    program.finish()
+
+
+@pytest.mark.spec("3.4 ends")
+@pytest.mark.parametrize("strategy", ["Fork", "ForkServer"])
+def test_a_program_that_is_killed_while_it_waits_for_the_first_element(strategy):
+    text = f"""
+import os, signal, threading
+import poptorch, datasets
+threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+strategy = poptorch.SharingStrategy.{strategy}
+poptorch.AsynchronousDataAccessor(datasets.Stuck(9, at=0), sharing_strategy=strategy)
+"""
+    assert Program("-c", text).finish()[0] == -signal.SIGKILL
+
+
+NO_ROOM = """
+import resource
+import poptorch, torch
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+data = [torch.zeros(1 << 20)] * 2
+try:
+    poptorch.AsynchronousDataAccessor(
+        data, buffer_size={slots}, sharing_strategy=poptorch.SharingStrategy.{strategy}
+    )
+except poptorch.Error as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.spec("3.4 ends", "3.4 buffer_size")
+@pytest.mark.parametrize("strategy", ["Fork", "FileSystem"])
+def test_memory_that_is_full(strategy):
+    """The limit says what a full disk or shared memory would say."""
+    code, out, err = Program("-c", NO_ROOM.format(strategy=strategy, slots=3)).finish()
+    assert code == 0, err
+    assert "no room for 3 buffers of 4194304 bytes" in out and "smaller buffer_size" in out
+
+
+@pytest.mark.spec("3.4 buffer_size")
+def test_more_memory_than_the_machine_has():
+    """Asking for it would let the kernel end some program, perhaps not ours."""
+    text = NO_ROOM.replace("(1 << 20, 1 << 20)", "(-1, -1)").format(strategy="Fork", slots=1 << 24)
+    code, out, err = Program("-c", text).finish()
+    assert code == 0, err
+    assert "no room for 16777216 buffers" in out and "SharingStrategy.FileSystem" in out
 
 
 SCRIPT = """
@@ -158,17 +281,20 @@ def test_a_script_without_a_guard(tmp_path):
     assert (out, err) == ("body\n" + ELEMENTS, "")  # nothing of the script was needed
 
 
+@pytest.mark.spec("3.4 main guard")
 def test_a_script_without_a_guard_whose_class_is_needed(tmp_path):
     out, err = run_script(tmp_path, "use(Own())")
     assert out == "body\n" + ELEMENTS
     assert "`if __name__" in err and "as with SharingStrategy.Fork" in err
 
 
+@pytest.mark.spec("3.4 main guard")
 def test_a_script_with_a_guard(tmp_path):
     out, err = run_script(tmp_path, 'if __name__ == "__main__": use(Own())')
     assert (out, err) == ("body\nbody\n" + ELEMENTS, "")  # imported once
 
 
+@pytest.mark.spec("3.4 main guard")
 def test_a_program_without_a_file():
     """As in a notebook: its classes cannot be imported anywhere else."""
     more = "use(Own())\nown = Own()\nown.key = lambda: 0\nuse(own)"
