@@ -111,7 +111,8 @@ setup(
     # Debian's PyTorch asks for packages that Debian has in other versions: pip would replace it.
     # Whether it is the right one, importing finds out.
     install_requires=[f"torch == {TORCH.release}.*", "tqdm"] if TORCH.source == "pip" else ["tqdm"],
-    packages=find_packages("python"),
+    # horovod is a part of a name that Horovod itself may have too: it has no __init__.py.
+    packages=[*find_packages("python"), "horovod"],
     package_dir={"": "python"},
     package_data={"": ["*.pyi", "py.typed"]},
     ext_modules=[Extension("poptorch.poptorch_core", sources=[])],

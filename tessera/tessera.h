@@ -7,3 +7,4 @@
 #include "tessera/api/model.h"
 #include "tessera/api/optimizer/optim.h"
 #include "tessera/api/options/options.h"
+#include "tessera/api/popdist.h"

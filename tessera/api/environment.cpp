@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "tessera/api/hardware.h"
@@ -46,6 +47,16 @@ std::optional<IpuModel> ipu_model(const Options& options) {
   IpuModel model = model_of_version(variable("POPTORCH_IPU_MODEL_VERSION"));
   if (small) model.tiles_per_ipu = 4;
   return model;
+}
+
+int64_t number_in_environment(const std::string& variable, int64_t otherwise) {
+  const char* text = std::getenv(variable.c_str());
+  if (!text) return otherwise;
+  char* end = nullptr;
+  const long long number = std::strtoll(text, &end, 10);
+  check(end != text && *end == '\0', ErrorKind::value,
+        "the environment variable {} must be a whole number, got '{}'", variable, text);
+  return number;
 }
 
 bool checks_calls() {

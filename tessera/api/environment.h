@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace tessera {
 
@@ -19,6 +20,9 @@ struct IpuModel {
 // Options.useIpuModel wins over POPTORCH_IPU_MODEL, and that over POPTORCH_SMALL_IPU_MODEL;
 // POPTORCH_IPU_MODEL_VERSION must be ipu1, ipu2 or ipu21.
 std::optional<IpuModel> ipu_model(const Options& options);
+
+// The whole number that a variable holds; `otherwise` where it is not set. Error where it is none.
+int64_t number_in_environment(const std::string& variable, int64_t otherwise);
 
 // TESSERA_CHECK=1: every call of a program runs beside its operator's reference kernel. Error where
 // the variable is neither 0 nor 1.

@@ -84,6 +84,25 @@ def test_python_imports_the_installed_packages(prefix):
     run("/usr/bin/python3", "-B", ROOT / "examples/python/01_linear.py", environment=environment)
 
 
+INSTANCES = """
+import horovod.torch as hvd, popdist.poptorch
+hvd.init()
+assert popdist.poptorch.Options().Distributed.numProcesses == hvd.size() == 1
+for module in (hvd, popdist.poptorch):
+    print(module.__file__)
+"""
+
+
+def test_popdist_and_the_words_of_horovod_are_installed(prefix):
+    (folder,) = prefix.glob("lib/python3*/dist-packages")
+    environment = {"PYTHONPATH": str(folder)}
+    files = run("/usr/bin/python3", "-B", "-c", INSTANCES, environment=environment).split()
+    assert files == [f"{folder}/horovod/torch.py", f"{folder}/popdist/poptorch.py"]
+    assert (folder / "popdist/py.typed").is_file()
+    # Nothing that Horovod has too: it may be installed into the same folder, before or after.
+    assert [file.name for file in (folder / "horovod").iterdir()] == ["torch.py"]
+
+
 def test_the_backend_of_torch_compile_is_found(prefix):
     (folder,) = prefix.glob("lib/python3*/dist-packages")
     script = """
@@ -108,6 +127,8 @@ def test_pip_installs_into_a_virtual_environment(tmp_path):
     assert said == version
     assert file.startswith(str(tmp_path / "v"))
     run(tmp_path / "v/bin/python", ROOT / "examples/python/01_linear.py")
+    files = run(tmp_path / "v/bin/python", "-c", INSTANCES, cwd=tmp_path).split()
+    assert all(file.startswith(str(tmp_path / "v")) for file in files)
 
 
 def test_pip_leaves_the_checkout_as_it_was():

@@ -212,3 +212,21 @@ def test_copies_shuffle_on_from_where_they_were_made():
     samples(loader)
     again = pickle.loads(pickle.dumps(loader))
     assert samples(again) == samples(loader) != samples(loader)
+
+
+class Line(torch.nn.Linear):
+    def forward(self, x):
+        out = super().forward(x)
+        return out, poptorch.identity_loss(out, "mean")
+
+
+@pytest.mark.spec("2.6 training alone")
+def test_one_process_alone_does_not_train_as_if_it_were_all():
+    model = poptorch.trainingModel(Line(1, 1), options(1, 3))
+    with pytest.raises(poptorch.Error, match="process 1 of 3.*Distributed.disable"):
+        model(torch.ones(2, 1))
+    inference = poptorch.inferenceModel(Line(1, 1), options(1, 3))
+    assert inference(torch.ones(2, 1))[0].shape == (2, 1)
+    alone = options(1, 3)
+    alone.Distributed.disable()
+    poptorch.trainingModel(Line(1, 1), alone)(torch.ones(2, 1))

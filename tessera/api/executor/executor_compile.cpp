@@ -13,6 +13,7 @@
 #include "tessera/api/executor/input_check.h"
 #include "tessera/api/executor/tensor_names.h"
 #include "tessera/api/graph_export.h"
+#include "tessera/api/popdist.h"
 #include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -152,6 +153,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
 
 void Executor::check_for_compile() const {
   options_.check_for_compile();
+  if (purpose_ == Purpose::training) check_trains_alone(options_);
   check(!options_.log_cycle_count() || !is_offline(),
         "logCycleCount: an offline target cannot run, so that there are no cycles to count");
   const auto named = options_.updatable_named_buffers();

@@ -1,7 +1,6 @@
 #include "tessera/api/options/option_groups.h"
 
-#include <cstdlib>
-
+#include "tessera/api/environment.h"
 #include "tessera/api/options/option_warnings.h"
 #include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
@@ -86,16 +85,6 @@ std::span<const OptionField> distributed_fields() {
        .rule = not_negative},
   };
   return fields;
-}
-
-int64_t number_in_environment(const std::string& variable, int64_t otherwise) {
-  const char* text = std::getenv(variable.c_str());
-  if (!text) return otherwise;
-  char* end = nullptr;
-  const long long number = std::strtoll(text, &end, 10);
-  check(end != text && *end == '\0', ErrorKind::value,
-        "the environment variable {} must be a whole number, got '{}'", variable, text);
-  return number;
 }
 
 // A type by PopART's word for it.

@@ -1,0 +1,141 @@
+#include "tessera/api/popdist.h"
+
+#include <bit>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "tessera/api/environment.h"
+#include "tessera/api/hardware.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace popdist {
+namespace {
+
+constexpr const char* total_variable = "POPDIST_NUM_TOTAL_REPLICAS";
+constexpr const char* local_variable = "POPDIST_NUM_LOCAL_REPLICAS";
+constexpr const char* offset_variable = "POPDIST_REPLICA_INDEX_OFFSET";
+constexpr const char* uniform_variable = "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE";
+constexpr const char* ipus_variable = "POPDIST_NUM_IPUS_PER_REPLICA";
+constexpr const char* local_index_variable = "POPDIST_LOCAL_INSTANCE_INDEX";
+
+int64_t number_of_launcher(const char* variable, int64_t otherwise, int64_t least) {
+  const int64_t number = number_in_environment(variable, otherwise);
+  check(number >= least, ErrorKind::runtime,
+        "the environment variable {} must be at least {}, got {}", variable, least, number);
+  return number;
+}
+
+bool is_uniform() {
+  const char* text = std::getenv(uniform_variable);
+  const std::string_view word = text ? text : "1";
+  const bool yes = word == "1" || word == "true";
+  check(yes || word == "0" || word == "false", ErrorKind::runtime,
+        "the environment variable {} must be 0 or 1, got '{}'", uniform_variable, word);
+  return yes;
+}
+
+// What the numbers of an instance are counted by.
+int64_t replicas_of_each_instance() {
+  const int64_t total = getNumTotalReplicas();
+  const int64_t local = getNumLocalReplicas();
+  const int64_t offset = getReplicaIndexOffset();
+  check(is_uniform(), ErrorKind::runtime,
+        "instances cannot be counted by their replicas: {} says that they have different numbers "
+        "of them",
+        uniform_variable);
+  check(total % local == 0 && offset % local == 0 && offset < total, ErrorKind::runtime,
+        "the environment contradicts itself: instances of {} replicas ({}), of {} in all ({}), of "
+        "which {} come before ({})",
+        local, local_variable, total, total_variable, offset, offset_variable);
+  return local;
+}
+
+// Devices are numbered by their size: each IPU by itself, then pairs, then groups of four, ...
+int64_t first_device_of_size(int64_t ipus) {
+  int64_t first = 0;
+  for (int64_t size = 1; size < ipus; size *= 2) first += num_virtual_ipus() / size;
+  return first;
+}
+
+}  // namespace
+
+bool isPopdistEnvSet() {
+  const char* text = std::getenv(total_variable);
+  return text && *text;
+}
+
+int64_t getNumTotalReplicas() { return number_of_launcher(total_variable, 1, 1); }
+
+int64_t getNumLocalReplicas() { return number_of_launcher(local_variable, 1, 1); }
+
+int64_t getNumIpusPerReplica() { return number_of_launcher(ipus_variable, 1, 1); }
+
+int64_t getReplicaIndexOffset() { return number_of_launcher(offset_variable, 0, 0); }
+
+int64_t getLocalInstanceIndex() { return number_of_launcher(local_index_variable, 0, 0); }
+
+int64_t getInstanceIndex() { return getReplicaIndexOffset() / replicas_of_each_instance(); }
+
+int64_t getNumInstances() { return getNumTotalReplicas() / replicas_of_each_instance(); }
+
+bool checkNumIpusPerReplica(int64_t ipus_per_replica) {
+  const bool said = std::getenv(ipus_variable) != nullptr;
+  return ipus_per_replica >= 1 && (!said || ipus_per_replica == getNumIpusPerReplica());
+}
+
+int64_t getDeviceId(int64_t ipus_per_replica) {
+  check(ipus_per_replica >= 0, ErrorKind::value,
+        "getDeviceId: a replica has at least one IPU, got {}", ipus_per_replica);
+  const int64_t each = ipus_per_replica > 0 ? ipus_per_replica : getNumIpusPerReplica();
+  int64_t needed = 0;
+  const bool overflows = __builtin_mul_overflow(each, getNumLocalReplicas(), &needed);
+  const int64_t index = getLocalInstanceIndex();
+  check(!overflows && needed <= num_virtual_ipus(), ErrorKind::runtime,
+        "getDeviceId: there is no device of {} replicas x {} IPUs; this machine has {} IPUs, and "
+        "TESSERA_NUM_IPUS gives it more",
+        getNumLocalReplicas(), each, num_virtual_ipus());
+  const auto ipus = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(needed)));
+  check(index < num_virtual_ipus() / ipus, ErrorKind::runtime,
+        "getDeviceId: instance {} of this machine has no device: {} IPUs make {} devices of {}",
+        index, num_virtual_ipus(), num_virtual_ipus() / ipus, ipus);
+  return first_device_of_size(ipus) + index;
+}
+
+void init() {
+  const int64_t instances = getNumInstances();
+  check(instances == 1, ErrorKind::runtime,
+        "popdist.init: the environment says that this is instance {} of {}, but nobody has "
+        "connected them: programs of several instances are not supported yet; start one, without "
+        "{}",
+        getInstanceIndex(), instances, total_variable);
+  const int64_t processes = number_in_environment("OMPI_COMM_WORLD_SIZE", 1);
+  check(processes == 1, ErrorKind::runtime,
+        "popdist.init: mpirun started {} processes (OMPI_COMM_WORLD_SIZE), but programs of several "
+        "are not supported yet; start one",
+        processes);
+}
+
+Options options(int64_t ipus_per_replica) {
+  check(ipus_per_replica == 0 || checkNumIpusPerReplica(ipus_per_replica), ErrorKind::runtime,
+        "popdist.poptorch.Options: ipus_per_replica is {}, but the launcher was told {} ({})",
+        ipus_per_replica, getNumIpusPerReplica(), ipus_variable);
+  Options made;
+  made.replicationFactor(getNumLocalReplicas());
+  made.Distributed().configureProcessId(getInstanceIndex(), getNumInstances());
+  return made;
+}
+
+}  // namespace popdist
+
+void check_trains_alone(const Options& options) {
+  const DistributedOptions& process = options.Distributed();
+  check(process.numProcesses() == 1,
+        "Options.Distributed says that this is process {} of {}: training in several processes is "
+        "not supported yet, and alone each would train another model; call "
+        "options.Distributed.disable() to train in this one",
+        process.processId(), process.numProcesses());
+}
+
+}  // namespace tessera
