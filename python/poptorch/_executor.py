@@ -15,7 +15,7 @@ from ._inspection import Inspection
 from ._logging import logger
 from ._module_repr import module_repr
 from ._optimizer import Watch
-from ._parameter_proxy import Grouping, ParameterProxy, check_groupings, values_of_a_replica
+from ._parameter_proxy import ParameterProxy
 from .options import Options
 
 
@@ -52,7 +52,6 @@ class PoplarExecutor(Inspection):
         # Shares parameters, buffers and sub-modules; has the training flag of this moment.
         self._traced = _wrapping.shallow_copy(model)
         self._training = training
-        self._groupings: Dict[str, Grouping] = {}
         self._inputs: Optional[Bound] = None  # of the call that was compiled for,
         self._compiled_for: Optional[Bound] = None  # and what others are compared with
         self._output_structure: Any = None
@@ -93,7 +92,7 @@ class PoplarExecutor(Inspection):
     def _run_module(self, bound: Bound, tensors):
         """The structure and the tensors of what the module returns."""
         args, kwargs = bound.rebuild(tensors)
-        with values_of_a_replica(self._groupings, self._traced), blocks_of_forward() as blocks:
+        with blocks_of_forward() as blocks:
             result = self._traced(*args, **kwargs)
         stages = self._options._execution_strategy._pipeline_stages(blocks)
         poptorch_core.check_pipeline(self._options._core, stages, self._training)
@@ -157,7 +156,6 @@ class PoplarExecutor(Inspection):
         return list(zip(bound.names, bound.tensors))
 
     def _prepare_compilation(self, signature, bound):
-        check_groupings(self._groupings, self._traced, self.options.replication_factor)
         _check_plain([*zip(bound.names, bound.tensors), *self._traced.named_parameters()])
         self._inputs = bound._replace(
             positional=_structure.noting_order(bound.positional),

@@ -98,6 +98,13 @@ class Model {
     executor_->compile(named({inputs...}));
   }
 
+  // Gives each group of `shards` replicas a value of its own for a parameter of the module itself,
+  // of which dimension 0 counts the groups. Before compiling.
+  void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                       VariableRetrievalMode mode) {
+    executor_->replicaGrouping(parameter, type, shards, mode);
+  }
+
   // The user's module, with its newest weights.
   Module& module() {
     executor_->copyWeightsToHostIfNeeded();

@@ -1,6 +1,7 @@
 #include "tessera/base/thread_group.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tessera/base/error.h"
@@ -41,14 +42,20 @@ class ThreadGroup::Member : public Communicator {
   // Each rank adds up a part for everybody. Nobody else reads or writes that part, so that values
   // and sums may be the same memory.
   void sum_own_part() const {
-    const size_t size = group_.members_.size();
-    const size_t part = (values_.size() + size - 1) / size;
+    const auto& members = group_.members_;
+    const size_t part = (values_.size() + members.size() - 1) / members.size();
     const size_t begin = std::min(part * static_cast<size_t>(rank_), values_.size());
     const size_t end = std::min(begin + part, values_.size());
-    for (size_t i = begin; i < end; ++i) {
-      float sum = group_.members_[0]->values_[i];
-      for (size_t r = 1; r < size; ++r) sum += group_.members_[r]->values_[i];
-      for (const auto& member : group_.members_) member->result_[i] = sum;
+    std::array<float, 1024> sums;
+    for (size_t at = begin; at < end; at += sums.size()) {
+      const size_t count = std::min(sums.size(), end - at);
+      std::copy_n(members[0]->values_.data() + at, count, sums.data());
+      for (size_t r = 1; r < members.size(); ++r) {
+        const float* more = members[r]->values_.data() + at;
+        for (size_t i = 0; i < count; ++i) sums[i] += more[i];
+      }
+      for (const auto& member : members)
+        std::copy_n(sums.data(), count, member->result_.data() + at);
     }
   }
 

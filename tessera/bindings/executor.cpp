@@ -9,6 +9,7 @@
 #include "tessera/api/data_loader.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/bindings/bindings.h"
+#include "tessera/bindings/option_values.h"
 #include "tessera/ir/text.h"
 #include "tessera/torch/result_tensor.h"
 
@@ -153,6 +154,15 @@ void bind_executor(py::module_& module) {
           "compile",
           [](Executor& self, const PyNamed& inputs) { self.compile(named_tensors(inputs)); },
           Released())
+      .def("replicaGrouping",
+           [](Executor& self, const std::string& parameter, const py::object& type,
+              const py::object& shards, const py::object& mode) {
+             const auto group_type = choice_from<CommGroupType>(type, "replicaGrouping");
+             const int64_t size = integer_from(shards, "replicaGrouping");
+             const auto retrieval = choice_from<VariableRetrievalMode>(mode, "replicaGrouping");
+             const py::gil_scoped_release release;
+             self.replicaGrouping(parameter, group_type, size, retrieval);
+           })
       .def("setOptimizer", &Executor::setOptimizer, Released())
       .def("isCompiled", &Executor::isCompiled)
       .def("isAttachedToDevice", &Executor::isAttachedToDevice)

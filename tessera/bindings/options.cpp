@@ -83,15 +83,6 @@ std::optional<std::string> folder_from(const py::object& object, const char* set
   return text_from(object.attr("__fspath__")(), setter);
 }
 
-template <typename Enum>
-Enum choice_from(const py::object& object, const char* setter) {
-  const OptionValue value = value_from(object);
-  const bool right = value.is<OptionEnum>() && value.as<OptionEnum>().type == enum_name<Enum>;
-  check(right, ErrorKind::assertion, "{} takes a member of poptorch.{}, not {}", setter,
-        enum_name<Enum>, spoken_type(value));
-  return static_cast<Enum>(value.as<OptionEnum>().number);
-}
-
 void set_output_mode(Options& options, const py::object& mode, const py::object& period) {
   const auto chosen = choice_from<OutputMode>(mode, "outputMode");
   std::optional<int64_t> number;

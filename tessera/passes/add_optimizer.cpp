@@ -75,6 +75,11 @@ class OptimizerBuilder {
       : graph_(graph), builder_(graph), spec_(spec), gradients_(take_gradients()) {
     check(spec.gradient_accumulation >= 1, ErrorKind::value,
           "gradient accumulation must be at least 1, not {}", spec.gradient_accumulation);
+    check(spec.replicas >= 1, ErrorKind::value, "there must be at least one replica, not {}",
+          spec.replicas);
+    check(!spec.clip_norm || spec.replica_groups.empty(), ErrorKind::user,
+          "max_grad_norm cannot be used with replicaGrouping: groups of replicas would scale the "
+          "weights that they share differently; leave one of the two out");
   }
 
   void run() {
@@ -211,18 +216,31 @@ class OptimizerBuilder {
     }
   }
 
-  // In the update phase: the mean or sum over the micro-batches, of the loss as it was. Leaves the
-  // accumulator empty.
+  // In the update phase: the mean or sum over micro-batches and replicas, of the loss as it was.
+  // Leaves the accumulator empty.
   ValueId whole_gradient(const std::string& name, ValueId gradient) {
     if (accumulates()) {
       state(std::string(accumulator_prefix) + name).after_update = zeros(graph_.type(gradient));
     }
-    const bool divided = accumulates() && spec_.mean_reduction && !spec_.running_mean;
-    const double share = divided ? 1.0 / static_cast<double>(spec_.gradient_accumulation) : 1.0;
-    if (!divided && !spec_.loss_scale.valid()) return in_single(gradient);
-    ValueId factor = builder_.scalar(share, DType::f32);
+    if (summands() == 1 && !spec_.loss_scale.valid()) return over_replicas(name, gradient);
+    ValueId factor = builder_.scalar(1.0 / static_cast<double>(summands()), DType::f32);
     if (spec_.loss_scale.valid()) factor = builder_.add("div", {factor, spec_.loss_scale});
-    return builder_.add("mul", {in_single(gradient), factor});
+    return builder_.add("mul", {over_replicas(name, gradient), factor});
+  }
+
+  // By how many a sum of gradients is divided.
+  int64_t summands() const {
+    if (!spec_.mean_reduction) return 1;
+    return spec_.replicas * (spec_.running_mean ? 1 : spec_.gradient_accumulation);
+  }
+
+  ValueId over_replicas(const std::string& name, ValueId gradient) {
+    const auto at = spec_.replica_groups.find(name);
+    const ReplicaGroups groups = at == spec_.replica_groups.end() ? ReplicaGroups{} : at->second;
+    gradient = in_single(gradient);
+    if (groups.size_of(spec_.replicas) == 1) return gradient;
+    return builder_.add("all_reduce", {gradient},
+                        {{"group_size", groups.size}, {"orthogonal", groups.orthogonal}});
   }
 
   ValueId zeros(const TensorType& type) {
@@ -283,6 +301,13 @@ class OptimizerBuilder {
 
 std::string gradient_name(std::string_view parameter) {
   return std::string(gradient_prefix) + std::string(parameter);
+}
+
+std::string_view parameter_of_state(std::string_view state) {
+  constexpr std::string_view mark = "___";  // ends all prefixes
+  const size_t at = state.find(mark);
+  if (at == std::string_view::npos || state == counter_name) return {};
+  return state.substr(at + mark.size());
 }
 
 void add_optimizer(Graph& graph, const UpdateSpec& spec) {

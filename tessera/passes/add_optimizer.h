@@ -1,5 +1,6 @@
 // Makes a captured training step a whole one: takes the gradients that capture left as outputs
-// `Gradient___<parameter>`, gathers them over micro-batches and appends the optimiser's update.
+// `Gradient___<parameter>`, gathers them over micro-batches and replicas and appends the
+// optimiser's update.
 //
 // Hyper-parameters become inputs `<name>.<group>` of type f32[2] (base/float_pair.h), so that a
 // changed learning rate never compiles again. What the optimiser remembers becomes states of the
@@ -11,12 +12,16 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/replica_groups.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera {
 
 // The name of the graph output that holds a parameter's gradient.
 std::string gradient_name(std::string_view parameter);
+
+// The parameter for which a state was added; empty for a state that is not of one parameter.
+std::string_view parameter_of_state(std::string_view state);
 
 struct UpdateSpec {
   struct Group {
@@ -34,7 +39,8 @@ struct UpdateSpec {
   };
 
   int64_t gradient_accumulation = 1;
-  bool mean_reduction = true;  // over micro-batches; else their gradients are added up
+  int64_t replicas = 1;
+  bool mean_reduction = true;  // over micro-batches and replicas; else gradients are added up
   // The mean of the gradients so far is kept, whose sum might overflow; else it is divided at the
   // end.
   bool running_mean = false;
@@ -44,11 +50,15 @@ struct UpdateSpec {
   // Scales all gradients down to a norm that is the input `max_grad_norm`.
   bool clip_norm = false;
   std::vector<Group> groups;
+  // Parameters of which not all replicas have the same value. Their gradients are added up within a
+  // group; a mean is over all replicas nevertheless, as of a whole of which the groups have parts.
+  std::map<std::string, ReplicaGroups> replica_groups = {};
 };
 
 // Parameters in no group, or without a gradient, stay as they are; every gradient output is gone.
 // Between a micro-batch's gradient and the update all is computed in f32, and only what is stored
-// (accumulators, states) is rounded to its type.
+// (accumulators, states) is rounded to its type. Replicas' gradients are added up in the order of
+// ranks.
 void add_optimizer(Graph& graph, const UpdateSpec& spec);
 
 }  // namespace tessera

@@ -144,6 +144,23 @@ TEST(AddOptimizer, AddsGradientsUpWithoutMean) {
   EXPECT_NE(text.find("state accumulator \"Accum___b\""), std::string::npos);
 }
 
+TEST(AddOptimizer, AddsUpOverReplicas) {
+  UpdateSpec spec{.gradient_accumulation = 2, .replicas = 4, .groups = {{.parameters = {"b"}}}};
+  const auto has = [&](std::string_view part) {
+    return with_optimizer(spec).find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has("{group_size = 0, mean = false, orthogonal = false} : f32[2]"));
+  EXPECT_TRUE(has("value = 0.125"));  // of 2 x 4
+  spec.running_mean = true;
+  EXPECT_TRUE(has("value = 0.25"));  // over micro-batches it is a mean already
+  spec.mean_reduction = false;
+  EXPECT_TRUE(has("all_reduce") && !has("value = 0.25") && !has("value = 0.125"));
+  spec.replica_groups = {{"b", {2, true}}};
+  EXPECT_TRUE(has("{group_size = 2, mean = false, orthogonal = true}"));
+  spec.replica_groups = {{"b", {1, false}}};
+  EXPECT_FALSE(has("all_reduce"));
+}
+
 TEST(AddOptimizer, ARunningMeanKeepsTheMeanSoFar) {
   EXPECT_EQ(
       with_optimizer(
@@ -259,6 +276,12 @@ TEST(AddOptimizer, RefusesWhatItCannotMean) {
   EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}}, {.parameters = {"b"}}}}), Error);
   EXPECT_THROW(with_optimizer({.groups = {{.parameters = {"b"}, .op = "relu"}}}), Error);
   EXPECT_THROW(with_optimizer({.gradient_accumulation = 0, .groups = {}}), Error);
+  EXPECT_THROW(with_optimizer({.replicas = 0, .groups = {}}), Error);
+  EXPECT_THROW(with_optimizer({.replicas = 2,
+                               .clip_norm = true,
+                               .groups = {{.parameters = {"b"}}},
+                               .replica_groups = {{"b", {1, false}}}}),
+               Error);
 }
 
 }  // namespace

@@ -215,7 +215,8 @@ void add_loss_scale_update(Graph& graph, const LossScale& scale, const LossScale
   const auto constant = [&](double value) { return builder.scalar(value, DType::f32); };
   const ValueId factor = state_named(graph, loss_scale_factor_name).initial;
 
-  ValueId above = scale.above;
+  // All replicas see the same number, and so they go on with the same scale.
+  ValueId above = rule.replicas > 1 ? builder.add("all_reduce", {scale.above}) : scale.above;
   ValueId due;  // where this is not so after every update
   if (rule.period > 1) {
     const ValueId updates_before =
@@ -231,7 +232,8 @@ void add_loss_scale_update(Graph& graph, const LossScale& scale, const LossScale
     state_named(graph, "lossScaleUpdatesSince").after_update = unless_due(updates);
     state_named(graph, "lossScaleAboveEdge").after_update = unless_due(above);
   }
-  const double looked_at = static_cast<double>(scale.counted) * static_cast<double>(rule.period);
+  const double looked_at = static_cast<double>(scale.counted) * static_cast<double>(rule.replicas) *
+                           static_cast<double>(rule.period);
   const ValueId too_many = builder.add("gt", {above, constant(rule.proportion * looked_at)});
   const double greatest = scale.of_half ? rule.greatest_of_half : rule.greatest;
   const ValueId is_great =

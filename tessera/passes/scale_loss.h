@@ -43,6 +43,7 @@ LossScale scale_loss(Graph& graph, const ScaleLossSpec& spec, ValueId loss_gradi
 struct LossScaleRule {
   double proportion = 1e-7;  // more elements than this beyond the edge are too many
   int64_t period = 1;        // updates between two changes
+  int64_t replicas = 1;      // whose elements are counted together
   // The scale is not doubled beyond: it is to be a number of the loss's type, and gradients that
   // are zero for a time must not lift it without end.
   double greatest_of_half = 32768, greatest = 16777216;

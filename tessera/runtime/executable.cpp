@@ -14,4 +14,14 @@ Executable::Executable(Graph graph, cpu::Plan plan, StepSignature signature)
   }
 }
 
+TensorType Executable::host_type(size_t state) const {
+  TensorType type = states_[state].type;
+  if (const GroupedState* grouped = signature_.grouped(state)) {
+    const int64_t values = grouped->of_every_replica ? signature_.replicas
+                                                     : grouped->groups.count(signature_.replicas);
+    type.shape.insert(type.shape.begin(), values);
+  }
+  return type;
+}
+
 }  // namespace tessera

@@ -37,6 +37,9 @@ class Executable {
   const std::vector<StepOutput>& outputs() const { return signature_.outputs; }
   const std::vector<NamedType>& hyperparameters() const { return hyperparameters_; }
   const std::vector<StateInfo>& states() const { return states_; }
+  // What callers see of a state: where groups of replicas have values of their own, all of these in
+  // a first dimension.
+  TensorType host_type(size_t state) const;
 
   // The kernels that were chosen by timing; given to another compilation of the graph, they are
   // taken again.

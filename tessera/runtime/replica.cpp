@@ -35,30 +35,45 @@ void Replica::set_rng(RngState rng) {
   rng_.replica = static_cast<uint32_t>(index_);
 }
 
-void Replica::run(const RunRequest& request, const RunExtent& extent) {
-  // Only the caller's own thread may be asked: that of the first replica.
-  engine_.set_poll(index_ == 0 && request.poll ? &request.poll : nullptr);
+void Replica::run(const RunRequest& request, const RunExtent& extent,
+                  const std::function<void()>& check_others) {
+  std::function<void()> with_others;
+  if (others_) {
+    with_others = [&] {
+      // Only the caller's own thread may be asked: that of the first replica.
+      if (index_ == 0 && request.poll) request.poll();
+      check_others();
+    };
+  }
+  const std::function<void()>& poll = others_ ? with_others : request.poll;
+  engine_.set_poll(poll ? &poll : nullptr);
   for (int64_t iteration = 0; iteration < extent.device_iterations; ++iteration) {
     for (int64_t step = 0; step < extent.gradient_accumulation; ++step) {
       run_micro_batch(request, extent, {iteration, step, index_});
     }
     if (others_) others_->barrier();
-    engine_.run_update(rng_);
+    engine_.run_update(rng_of_all());
     keep_states(request, extent, iteration);
   }
+  engine_.set_poll(nullptr);
+}
+
+// What updates draw: the same everywhere, or the replicas' weights would no longer be equal.
+RngState Replica::rng_of_all() const {
+  RngState rng = rng_;
+  rng.replica = 0;
+  return rng;
 }
 
 void Replica::run_micro_batch(const RunRequest& request, const RunExtent& extent,
                               const MicroBatch& at) {
   MicroBatchTimes unused;
-  const bool timed = index_ == 0 && !request.times.empty();
-  const auto own_number =
-      static_cast<size_t>(at.iteration * extent.gradient_accumulation + at.step);
-  MicroBatchTimes& times = timed ? request.times[own_number] : unused;
+  const bool timed = !request.times.empty();
+  MicroBatchTimes& times = timed ? request.times[static_cast<size_t>(at.number(extent))] : unused;
   if (timed) times.inputs_requested = now();
+  const int64_t input = executable_.signature().input_number(at);
   for (size_t i = 0; i < request.inputs.size(); ++i) {
-    engine_.set_data_input(
-        i, request.inputs[i] + at.number(extent) * bytes(executable_.data_inputs()[i].type));
+    engine_.set_data_input(i, request.inputs[i] + input * bytes(executable_.data_inputs()[i].type));
   }
   if (timed) times.inputs_read = now();
   engine_.run_micro_batch(rng_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "tessera/backend/cpu/engine.h"
@@ -34,11 +35,14 @@ class Replica {
   // Runs its micro-batches of the request, in which it reads and writes what is its own. No update
   // begins before all replicas have done the micro-batches for it, so that all have the same
   // weights also after one of them has failed.
-  void run(const RunRequest& request, const RunExtent& extent);
+  // `check_others` throws where another replica has failed.
+  void run(const RunRequest& request, const RunExtent& extent,
+           const std::function<void()>& check_others);
   void clear_accumulators();
 
  private:
   void run_micro_batch(const RunRequest& request, const RunExtent& extent, const MicroBatch& at);
+  RngState rng_of_all() const;
   void keep_states(const RunRequest& request, const RunExtent& extent, int64_t iteration);
   void keep(const TensorView& value, const RequestedOutput& output, const RunExtent& extent,
             const MicroBatch& at);

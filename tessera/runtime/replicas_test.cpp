@@ -40,15 +40,17 @@ constexpr std::string_view failing = R"(graph "failing" {
 }
 )";
 
-std::shared_ptr<const Executable> compiled(std::string_view text, int64_t accumulation = 1) {
+std::shared_ptr<const Executable> compiled(std::string_view text, int replicas,
+                                           int64_t accumulation = 1) {
   Graph graph = read_graph(text);
   StepSignature signature = signature_of(graph, accumulation);
+  signature.replicas = replicas;
   return compile(std::move(graph), std::move(signature));
 }
 
 std::vector<float> floats_of(const Session& session, size_t replica, size_t count) {
   std::vector<float> values(count);
-  session.read_state(0, std::as_writable_bytes(std::span(values)), replica);
+  session.read_state_of(replica, 0, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
@@ -75,7 +77,7 @@ std::vector<float> inputs(int64_t count) {
 
 Outcome train(int replicas, int64_t iterations, int64_t accumulation, OutputMode mode,
               int threads = 1) {
-  Session session(compiled(training, accumulation), threads, replicas);
+  Session session(compiled(training, replicas, accumulation), threads);
   const std::vector<float> w = {1, -2, 0.5F};
   session.write_state(0, std::as_bytes(std::span(w)));
   session.set_rng({.seed = 42, .step = 5});
@@ -156,7 +158,7 @@ TEST(Replicas, DrawIndependently) {
 // One iteration in which all is well, then one in which some replicas fail.
 TEST(Replicas, AFailureStopsAllOfThemWithTheSameWeights) {
   for (const int failing_replica : {0, 1, 3}) {
-    Session session(compiled(failing), 1, 4);
+    Session session(compiled(failing, 4), 1);
     const std::vector<float> w = {1, 2, 3};
     session.write_state(0, std::as_bytes(std::span(w)));
     std::vector<int32_t> indices = {0, 1, 2, 0, 0, 1, 2, 0};
@@ -183,7 +185,7 @@ TEST(Replicas, AFailureStopsAllOfThemWithTheSameWeights) {
 }
 
 TEST(Replicas, PollIsAskedInTheCallersThreadAndStopsAll) {
-  Session session(compiled(training), 1, 3);
+  Session session(compiled(training, 3), 1);
   std::vector<float> x = inputs(3), y(9), drawn(9);
   RunRequest request{.inputs = {bytes_of(x)},
                      .outputs = {{bytes_of(y)}, {bytes_of(drawn)}},
@@ -193,7 +195,56 @@ TEST(Replicas, PollIsAskedInTheCallersThreadAndStopsAll) {
   session.run(request);
 }
 
-TEST(Replicas, ThereIsAtLeastOne) { EXPECT_THROW(Session(compiled(training), 1, 0), Error); }
+// Each group of replicas has its own w; gradients are added up within a group.
+TEST(Replicas, OfGroupsHaveValuesOfTheirOwn) {
+  constexpr std::string_view grouped = R"(graph "grouped" {
+  input data "x" %0: f32[1]
+  state parameter "w" %1: f32[1] update %4
+  %2 = mul(%0, %1) : f32[1]
+  update %3 = all_reduce(%0) {group_size = 2, orthogonal = true} : f32[1]
+  update %4 = add(%1, %3) : f32[1]
+  output "y" %2
+}
+)";
+  for (const bool of_every_replica : {false, true}) {
+    Graph graph = read_graph(grouped);
+    StepSignature signature = signature_of(graph);
+    signature.replicas = 4;
+    signature.grouped_states = {{0, {2, true}, of_every_replica}};
+    Session session(compile(std::move(graph), std::move(signature)), 2);
+    const std::vector<float> w = {10, 20};
+    session.write_state(0, std::as_bytes(std::span(w)));
+    std::vector<float> x = {1, 2, 3, 4}, y(4), after(of_every_replica ? 4 : 2);
+    session.run({.inputs = {bytes_of(x)}, .outputs = {{bytes_of(y)}}});
+    EXPECT_EQ(y, (std::vector<float>{10, 40, 30, 80}));
+    session.read_state(0, std::as_writable_bytes(std::span(after)));
+    EXPECT_EQ(after, of_every_replica ? (std::vector<float>{14, 26, 14, 26})
+                                      : (std::vector<float>{14, 26}));
+    session.write_state(0, std::as_bytes(std::span(after)));
+    session.run({.inputs = {bytes_of(x)}, .outputs = {{bytes_of(y)}}});
+    EXPECT_EQ(y, (std::vector<float>{14, 52, 42, 104}));
+    const std::vector<float> three = {1, 2, 3};
+    EXPECT_THROW(session.write_state(0, std::as_bytes(std::span(three))), Error);
+  }
+}
+
+TEST(Replicas, OfAGroupReadTheSameInputs) {
+  for (const bool orthogonal : {false, true}) {
+    Graph graph = read_graph(training);
+    StepSignature signature = signature_of(graph);
+    signature.replicas = 4;
+    signature.input_groups = {2, orthogonal};
+    Session session(compile(std::move(graph), std::move(signature)), 2);
+    const std::vector<float> w = {1, 1, 1};
+    session.write_state(0, std::as_bytes(std::span(w)));
+    std::vector<float> x = {1, 2, 3, 4, 5, 6}, y(12), drawn(12);
+    session.run({.inputs = {bytes_of(x)}, .outputs = {{bytes_of(y)}, {bytes_of(drawn)}}});
+    EXPECT_EQ(y, orthogonal ? (std::vector<float>{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6})
+                            : (std::vector<float>{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
+  }
+}
+
+TEST(Replicas, ThereIsAtLeastOne) { EXPECT_THROW(compiled(training, 0), Error); }
 
 }  // namespace
 }  // namespace tessera

@@ -33,10 +33,11 @@ struct RunRequest {
   std::optional<int64_t> device_iterations = {};  // unset: as the executable was compiled
   // The executable's count. Whoever says for which one he made room is told where it is another.
   std::optional<int64_t> gradient_accumulation = {};
-  std::vector<const std::byte*> inputs = {};  // per data input: MicroBatch::number() * bytes(type)
+  // Per data input: StepSignature::input_number() * bytes(type).
+  std::vector<const std::byte*> inputs = {};
   std::vector<RequestedOutput> outputs = {};  // per output
   std::vector<RequestedState> states = {};
-  std::span<MicroBatchTimes> times = {};  // per micro-batch of the first replica; empty: not asked
+  std::span<MicroBatchTimes> times = {};  // by MicroBatch::number(); empty: not asked
   // Called between kernels, a few times a second; what it throws stops the run.
   std::function<void()> poll = {};
 };

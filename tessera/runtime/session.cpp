@@ -11,12 +11,13 @@
 
 namespace tessera {
 
-Session::Session(std::shared_ptr<const Executable> executable, int threads, int replicas)
-    : executable_(std::move(executable)), group_(replicas) {
-  const bool alone = replicas == 1;
+Session::Session(std::shared_ptr<const Executable> executable, int threads)
+    : executable_(std::move(executable)),
+      group_(static_cast<int>(executable_->signature().replicas)) {
+  const int replicas = group_.size();
   for (int i = 0; i < replicas; ++i) {
     replicas_.push_back(std::make_unique<Replica>(*executable_, std::max(threads / replicas, 1),
-                                                  alone ? nullptr : &group_.member(i)));
+                                                  replicas == 1 ? nullptr : &group_.member(i)));
   }
   check_host_calls_can_run(executable_->graph());
 }
@@ -29,20 +30,50 @@ void Session::trace_to(const std::string& path) {
 
 void Session::write_state(size_t index, std::span<const std::byte> value) {
   TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);
-  const StateInfo& state = executable_->states()[index];
-  check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
-        "The value for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
-        bytes(state.type), value.size());
-  for (const auto& replica : replicas_) replica->write_state(index, value);
+  const auto one = static_cast<size_t>(bytes(executable_->states()[index].type));
+  const GroupedState* grouped = executable_->signature().grouped(index);
+  const bool of_replicas = grouped && value.size() == one * replicas_.size();
+  const size_t wanted =
+      grouped ? one * static_cast<size_t>(grouped->groups.count(group_.size())) : one;
+  check(value.size() == wanted || of_replicas, ErrorKind::value,
+        "The value for '{}' ({}) must have {} bytes, not {}.", executable_->states()[index].name,
+        to_string(executable_->host_type(index)), wanted, value.size());
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    const size_t number = grouped ? number_of_value(*grouped, r, of_replicas) : 0;
+    replicas_[r]->write_state(index, value.subspan(number * one, one));
+  }
 }
 
-void Session::read_state(size_t index, std::span<std::byte> value, size_t replica) const {
+// Which of the values of a state of groups is a replica's, where there is one for each group or one
+// for each replica.
+size_t Session::number_of_value(const GroupedState& grouped, size_t replica,
+                                bool of_replicas) const {
+  const int64_t group = grouped.groups.group_of(static_cast<int64_t>(replica), group_.size());
+  const int64_t first = grouped.groups.member(group, 0, group_.size());
+  return static_cast<size_t>(of_replicas ? first : group);
+}
+
+void Session::read_state(size_t index, std::span<std::byte> value) const {
+  TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);
+  const auto one = static_cast<size_t>(bytes(executable_->states()[index].type));
+  const auto wanted = static_cast<size_t>(bytes(executable_->host_type(index)));
+  check(value.size() == wanted, ErrorKind::value,
+        "The room for '{}' ({}) must have {} bytes, not {}.", executable_->states()[index].name,
+        to_string(executable_->host_type(index)), wanted, value.size());
+  const GroupedState* grouped = executable_->signature().grouped(index);
+  if (!grouped) return replicas_[0]->read_state(index, value);
+  for (size_t i = 0; i * one < wanted; ++i) {
+    const int64_t first = grouped->groups.member(static_cast<int64_t>(i), 0, group_.size());
+    const size_t replica = grouped->of_every_replica ? i : static_cast<size_t>(first);
+    replicas_[replica]->read_state(index, value.subspan(i * one, one));
+  }
+}
+
+void Session::read_state_of(size_t replica, size_t index, std::span<std::byte> value) const {
   TESSERA_INVARIANT(index < executable_->states().size(), "state {}", index);
   TESSERA_INVARIANT(replica < replicas_.size(), "replica {} of {}", replica, replicas_.size());
-  const StateInfo& state = executable_->states()[index];
-  check(value.size() == static_cast<size_t>(bytes(state.type)), ErrorKind::value,
-        "The room for '{}' ({}) must have {} bytes, not {}.", state.name, to_string(state.type),
-        bytes(state.type), value.size());
+  TESSERA_INVARIANT(value.size() == static_cast<size_t>(bytes(executable_->states()[index].type)),
+                    "{} bytes for state {}", value.size(), index);
   replicas_[replica]->read_state(index, value);
 }
 
@@ -87,7 +118,7 @@ void Session::run(const RunRequest& request) {
   check_request(request, extent);
   try {
     if (replicas_.size() == 1) {
-      replicas_[0]->run(request, extent);
+      replicas_[0]->run(request, extent, {});
     } else {
       run_together(request, extent);
     }
@@ -100,9 +131,12 @@ void Session::run(const RunRequest& request) {
 // The first replica runs in the caller's thread, the others in threads for this run.
 void Session::run_together(const RunRequest& request, const RunExtent& extent) {
   std::vector<std::exception_ptr> errors(replicas_.size());
+  const std::function<void()> check_others = [this] {
+    if (group_.is_aborted()) throw Aborted();
+  };
   const auto run_one = [&](size_t i) {
     try {
-      replicas_[i]->run(request, extent);
+      replicas_[i]->run(request, extent, check_others);
     } catch (const Aborted&) {
       // The one that failed says why.
     } catch (...) {
@@ -136,10 +170,9 @@ void Session::begin_anew() {
 }
 
 RunExtent Session::extent_of(const RunRequest& request) const {
-  const StepSignature& signature = executable_->signature();
-  return {.device_iterations = request.device_iterations.value_or(signature.device_iterations),
-          .gradient_accumulation = signature.gradient_accumulation,
-          .replicas = group_.size()};
+  RunExtent extent = executable_->signature().extent();
+  extent.device_iterations = request.device_iterations.value_or(extent.device_iterations);
+  return extent;
 }
 
 void Session::check_request(const RunRequest& request, const RunExtent& extent) const {
@@ -155,7 +188,8 @@ void Session::check_request(const RunRequest& request, const RunExtent& extent) 
         "This step was compiled with a gradient accumulation of {}, and cannot run with {}.",
         extent.gradient_accumulation, wanted);
   TESSERA_INVARIANT(
-      request.times.empty() || request.times.size() == static_cast<size_t>(extent.of_a_replica()),
+      request.times.empty() ||
+          request.times.size() == static_cast<size_t>(extent.of_a_replica() * extent.replicas),
       "times for {} micro-batches", request.times.size());
   const auto check_period = [](const RequestedOutput& output) {
     check(output.mode != OutputMode::every_n || output.period >= 1, ErrorKind::value,

@@ -1,8 +1,9 @@
 // An Executable with its weights: states, hyper-parameters, random state, threads. One caller at a
 // time; two sessions may run at once.
 //
-// A session has one or more replicas of the program. They share the hyper-parameters and start with
-// the same states; each has micro-batches, outputs and random numbers of its own.
+// A session has as many replicas of the program as its signature says. They share the
+// hyper-parameters and start with the same states, but for those of groups; each has micro-batches,
+// outputs and random numbers of its own.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +24,19 @@ namespace tessera {
 class Session {
  public:
   // States and hyper-parameters start as zero. The replicas share the threads.
-  Session(std::shared_ptr<const Executable> executable, int threads, int replicas = 1);
+  Session(std::shared_ptr<const Executable> executable, int threads);
 
   const Executable& executable() const { return *executable_; }
   int replicas() const { return group_.size(); }
 
-  // By the executable's order of states and hyper-parameters; sizes are those of their types.
-  // Writing is for all replicas, reading from one of them.
+  // By the executable's order of states and hyper-parameters; sizes are those of their types, for
+  // states Executable::host_type(). Writing is for all replicas, reading from the first, but for
+  // states of groups; for these, a value for each replica may be given, too: those of a group are
+  // the first one's.
   void write_state(size_t index, std::span<const std::byte> value);
-  void read_state(size_t index, std::span<std::byte> value, size_t replica = 0) const;
+  void read_state(size_t index, std::span<std::byte> value) const;
+  // What one replica has.
+  void read_state_of(size_t replica, size_t index, std::span<std::byte> value) const;
   // An input f32[2] takes the number as a FloatPair, f32[] rounded.
   void set_hyperparameter(size_t index, double value);
 
@@ -73,6 +78,7 @@ class Session {
   RunExtent extent_of(const RunRequest& request) const;
   void check_request(const RunRequest& request, const RunExtent& extent) const;
   void run_together(const RunRequest& request, const RunExtent& extent);
+  size_t number_of_value(const GroupedState& grouped, size_t replica, bool of_replicas) const;
   void begin_anew();
 
   std::shared_ptr<const Executable> executable_;

@@ -29,6 +29,26 @@ void check_counts(const StepSignature& signature, const Graph& graph) {
         signature.gradient_accumulation);
 }
 
+void check_replicas(const StepSignature& signature, const Graph& graph) {
+  constexpr int64_t most = 1024;
+  check(signature.replicas >= 1 && signature.replicas <= most, ErrorKind::value,
+        "There must be between 1 and {} replicas, not {}.", most, signature.replicas);
+  const auto check_groups = [&](const ReplicaGroups& groups, std::string_view what) {
+    check(groups.divide(signature.replicas), ErrorKind::value,
+          "{} replicas cannot be divided into groups of {} for {}.", signature.replicas,
+          groups.size, what);
+  };
+  check_groups(signature.input_groups, "the inputs");
+  check(signature.input_groups.size >= 1, ErrorKind::value,
+        "A group that reads the same inputs has at least one replica.");
+  for (const GroupedState& grouped : signature.grouped_states) {
+    check(grouped.state < graph.states().size(), ErrorKind::value,
+          "The signature names state {}, of which there are {}.", grouped.state,
+          graph.states().size());
+    check_groups(grouped.groups, graph.states()[grouped.state].name);
+  }
+}
+
 void check_inputs(const StepSignature& signature, const StepSignature& wanted) {
   check(signature.inputs.size() == wanted.inputs.size(), ErrorKind::value,
         "The signature has {} inputs, the graph has {}.", signature.inputs.size(),
@@ -90,6 +110,12 @@ bool ReturnedTensor::operator==(const ReturnedTensor& other) const {
   return same_constant && output == other.output && type == other.type && is_new == other.is_new;
 }
 
+const GroupedState* StepSignature::grouped(size_t state) const {
+  const auto at = std::find_if(grouped_states.begin(), grouped_states.end(),
+                               [&](const GroupedState& grouped) { return grouped.state == state; });
+  return at == grouped_states.end() ? nullptr : &*at;
+}
+
 StepSignature signature_of(const Graph& graph, int64_t gradient_accumulation) {
   StepSignature signature;
   signature.gradient_accumulation = gradient_accumulation;
@@ -108,6 +134,7 @@ StepSignature signature_of(const Graph& graph, int64_t gradient_accumulation) {
 void check_fits(const StepSignature& signature, const Graph& graph) {
   const StepSignature wanted = signature_of(graph);
   check_counts(signature, graph);
+  check_replicas(signature, graph);
   check_inputs(signature, wanted);
   check_outputs(signature, wanted);
   check_indices(signature, graph);

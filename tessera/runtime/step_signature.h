@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/replica_groups.h"
 #include "tessera/base/shape.h"
 #include "tessera/ir/attributes.h"
 #include "tessera/ir/graph.h"
@@ -69,19 +70,43 @@ struct StepAnchor {
   bool operator==(const StepAnchor&) const = default;
 };
 
+// A state of which not all replicas have the same value. Outside of the program it has a dimension
+// more, the first: a value for each group of replicas.
+struct GroupedState {
+  size_t state = 0;
+  ReplicaGroups groups = {};
+  bool of_every_replica = false;  // it is read as one value for each replica instead
+
+  bool operator==(const GroupedState&) const = default;
+};
+
 struct StepSignature {
-  int64_t gradient_accumulation = 1;  // micro-batches per update; part of the program
-  int64_t device_iterations = 1;      // of a run that does not say otherwise
-  std::vector<StepInput> inputs;      // the graph's data inputs, in order
-  std::vector<StepOutput> outputs;    // the graph's outputs, in order
+  int64_t gradient_accumulation = 1;         // micro-batches per update; part of the program
+  int64_t device_iterations = 1;             // of a run that does not say otherwise
+  int64_t replicas = 1;                      // part of the program: updates go by it
+  ReplicaGroups input_groups = {.size = 1};  // the replicas of a group read the same inputs
+  std::vector<StepInput> inputs;             // the graph's data inputs, in order
+  std::vector<StepOutput> outputs;           // the graph's outputs, in order
   std::vector<ReturnedTensor> returned;
   // How forward nested what it returned, in the words of the front end: `(<tensor>, [<tensor>,
   // 3])`. Its tensors are `returned`, in order. Empty where nobody said.
   std::string structure;
   std::vector<WrittenBack> written_back;
   std::vector<StepAnchor> anchors;
+  std::vector<GroupedState> grouped_states;
 
   bool operator==(const StepSignature&) const = default;
+
+  const GroupedState* grouped(size_t state) const;  // null where all replicas have the same value
+  RunExtent extent() const { return {device_iterations, gradient_accumulation, replicas}; }
+  // How many micro-batches the inputs of a run hold, and which of them a micro-batch reads.
+  int64_t micro_batches_of_inputs() const {
+    return device_iterations * gradient_accumulation * input_groups.count(replicas);
+  }
+  int64_t input_number(const MicroBatch& at) const {
+    return (at.iteration * gradient_accumulation + at.step) * input_groups.count(replicas) +
+           input_groups.group_of(at.replica, replicas);
+  }
 };
 
 // Of a graph of which nothing else is known: all of its outputs are returned, whole.

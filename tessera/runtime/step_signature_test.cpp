@@ -31,6 +31,9 @@ StepSignature whole() {
   StepSignature signature = signature_of(step());
   signature.gradient_accumulation = 4;
   signature.device_iterations = 3;
+  signature.replicas = 6;
+  signature.input_groups = {2, true};
+  signature.grouped_states = {{0, {3, false}, true}};
   signature.inputs[1].host = DType::i64;
   signature.outputs[0].mode = OutputMode::every_n;
   signature.outputs[0].period = 3;
@@ -79,6 +82,11 @@ TEST(StepSignature, EveryPartIsComparedAndPrinted) {
   const std::vector<std::function<void(StepSignature&)>> changes = {
       [](StepSignature& s) { ++s.gradient_accumulation; },
       [](StepSignature& s) { ++s.device_iterations; },
+      [](StepSignature& s) { s.replicas = 12; },
+      [](StepSignature& s) { s.input_groups.size = 3; },
+      [](StepSignature& s) { s.input_groups.orthogonal = false; },
+      [](StepSignature& s) { s.grouped_states[0].groups.size = 0; },
+      [](StepSignature& s) { s.grouped_states[0].of_every_replica = false; },
       [](StepSignature& s) { s.inputs[0].host = DType::f64; },
       [](StepSignature& s) { s.inputs[0].name += "y"; },
       [](StepSignature& s) { s.inputs[0].type.shape[0] = 7; },
@@ -126,6 +134,13 @@ TEST(StepSignature, WhatIsNotTheGraphsIsRefused) {
             "The signature names state 1, of which there are 1.");
   EXPECT_NE(refused([](StepSignature& s) { s.outputs[0].period = 0; }), "");
   EXPECT_NE(refused([](StepSignature& s) { s.device_iterations = 0; }), "");
+  EXPECT_EQ(refused([](StepSignature& s) { s.replicas = 0; }),
+            "There must be between 1 and 1024 replicas, not 0.");
+  EXPECT_EQ(refused([](StepSignature& s) { s.replicas = 3; }),
+            "3 replicas cannot be divided into groups of 2 for the inputs.");
+  EXPECT_NE(refused([](StepSignature& s) { s.input_groups.size = 0; }), "");
+  EXPECT_NE(refused([](StepSignature& s) { s.grouped_states[0].state = 1; }), "");
+  EXPECT_NE(refused([](StepSignature& s) { s.grouped_states[0].groups.size = 4; }), "");
 }
 
 TEST(StepSignature, ATextThatIsNoneIsRefusedWithItsLine) {

@@ -52,6 +52,12 @@ ReturnedTensor returned_of(AttributeLine& line) {
   return tensor;
 }
 
+ReplicaGroups groups_of(AttributeLine& line) {
+  const auto size = line.take<int64_t>("group_size");
+  if (size < 0) line.fail_with(fmt::format("'group_size' is {}, which is no size", size));
+  return {size, line.take<bool>("orthogonal")};
+}
+
 StepAnchor anchor_of(AttributeLine& line) {
   StepAnchor anchor;
   anchor.name = line.take<std::string>("name");
@@ -67,6 +73,8 @@ void add_line(StepSignature& signature, AttributeLine& line) {
   if (line.word() == "step") {
     signature.gradient_accumulation = line.take_count("gradient_accumulation");
     signature.device_iterations = line.take_count("device_iterations");
+    signature.replicas = line.take_count("replicas");
+    signature.input_groups = groups_of(line);
     signature.structure = line.take<std::string>("structure");
   } else if (line.word() == "input") {
     const auto name = line.take<std::string>("name");
@@ -84,6 +92,10 @@ void add_line(StepSignature& signature, AttributeLine& line) {
     signature.written_back.push_back({input, line.take_index("output")});
   } else if (line.word() == "anchor") {
     signature.anchors.push_back(anchor_of(line));
+  } else if (line.word() == "grouped_state") {
+    const size_t state = line.take_index("state");
+    const bool of_every_replica = line.take<bool>("of_every_replica");
+    signature.grouped_states.push_back({state, groups_of(line), of_every_replica});
   } else {
     line.fail_with(fmt::format("'{}' is no part of a signature", line.word()));
   }
@@ -99,6 +111,9 @@ std::string print(const StepSignature& signature, BlobTable* blobs) {
   };
   add("step", {{"gradient_accumulation", signature.gradient_accumulation},
                {"device_iterations", signature.device_iterations},
+               {"replicas", signature.replicas},
+               {"group_size", signature.input_groups.size},
+               {"orthogonal", signature.input_groups.orthogonal},
                {"structure", signature.structure}});
   for (const StepInput& input : signature.inputs) {
     Attrs attrs{{"name", input.name}, {"host", input.host}};
@@ -123,6 +138,12 @@ std::string print(const StepSignature& signature, BlobTable* blobs) {
                 {"index", index_attr(anchor.index)}};
     set_mode(attrs, anchor.mode, anchor.period);
     add("anchor", attrs);
+  }
+  for (const GroupedState& grouped : signature.grouped_states) {
+    add("grouped_state", {{"state", index_attr(grouped.state)},
+                          {"of_every_replica", grouped.of_every_replica},
+                          {"group_size", grouped.groups.size},
+                          {"orthogonal", grouped.groups.orthogonal}});
   }
   return text;
 }

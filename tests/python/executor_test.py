@@ -177,12 +177,6 @@ def test_an_optimizer_that_no_program_has():
         poptorch.trainingModel(model, optimizer=torch.optim.Adagrad(model.parameters()))
 
 
-@pytest.mark.spec("2.2 replicationFactor")
-def test_several_replicas_are_refused():
-    with pytest.raises(poptorch.Error, match="replicationFactor"):
-        poptorch.trainingModel(MLP(), poptorch.Options().replicationFactor(2))
-
-
 @pytest.mark.spec("2.1 fluent", "2.1 reading values", "2.1 freezing", "2.1 pickle", "2.1 repr")
 def test_options():
     options = (

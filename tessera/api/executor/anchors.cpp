@@ -66,12 +66,13 @@ std::vector<StepAnchor> add_anchors(const std::vector<AnchorRequest>& requests,
 
 Anchors::Anchors(const Executable& executable, RunRequest& request)
     : device_iterations_(executable.signature().device_iterations) {
+  RunExtent updates = executable.signature().extent();
+  updates.gradient_accumulation = 1;
   for (const StepAnchor& step : executable.signature().anchors) {
     Anchor& anchor = anchors_.emplace_back();
     anchor.step = step;
     if (step.source == StepAnchor::Source::output) continue;
-    const int64_t kept =
-        outputs_kept(step.mode, step.period, {.device_iterations = device_iterations_});
+    const int64_t kept = outputs_kept(step.mode, step.period, updates);
     anchor.shape = stacked({}, kept);
     if (step.source == StepAnchor::Source::hyperparameter) continue;
     const TensorType& type = executable.states().at(step.index).type;

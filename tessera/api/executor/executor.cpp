@@ -20,10 +20,6 @@ RngState initial_rng(const Options& options) {
 }
 
 void check_options(Purpose purpose, const Options& options) {
-  check(options.replication_factor() == 1,
-        "replicationFactor({}): running more than one replica is not supported yet, it comes with "
-        "a later version; use replicationFactor(1)",
-        options.replication_factor());
   check(purpose == Purpose::training || options.Training().gradient_accumulation() == 1,
         "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
         "default value (1) when running a poptorch.inferenceModel(); it is {}. Use "
@@ -67,6 +63,22 @@ Executor::~Executor() {
   }
   optimizer_.close();
   weights_.close();
+}
+
+void Executor::replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                               VariableRetrievalMode mode) {
+  const std::lock_guard lock(mutex_);
+  check(!isCompiled(),
+        "replicaGrouping of '{}' must be called before the model is compiled; call destroy() first",
+        parameter);
+  const auto parameters = model_.parameters();
+  const auto at = std::find_if(parameters.begin(), parameters.end(),
+                               [&](const NamedTensor& named) { return named.name == parameter; });
+  check(at != parameters.end() && parameter.find('.') == std::string::npos,
+        "replicaGrouping: '{}' is no parameter of the model itself; those of its modules cannot "
+        "have groups",
+        parameter);
+  groupings_.add(*at, type, shards, mode);
 }
 
 std::vector<at::Tensor> Executor::run(const std::vector<NamedTensor>& inputs) {

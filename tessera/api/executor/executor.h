@@ -23,6 +23,7 @@
 #include "tessera/api/executor/optimizer_link.h"
 #include "tessera/api/executor/perf_counters.h"
 #include "tessera/api/executor/program.h"
+#include "tessera/api/executor/replica_grouping.h"
 #include "tessera/api/executor/weights_link.h"
 #include "tessera/api/optimizer/optimizer.h"
 #include "tessera/api/options/options.h"
@@ -52,6 +53,11 @@ class Executor {
 
   // Error where a call would be part of a forward that is being captured.
   static void check_callable();
+
+  // Gives each group of `shards` replicas a value of its own for a parameter, of which dimension 0
+  // counts the groups; forward does not see that dimension. To be called before compiling.
+  void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                       VariableRetrievalMode mode);
 
   // Compiles for these inputs. A second time it warns and does nothing.
   void compile(const std::vector<NamedTensor>& inputs);
@@ -136,6 +142,7 @@ class Executor {
   Purpose purpose_;
   ModelAccess model_;
   Options options_;
+  ReplicaGroupings groupings_;
   Program program_;
   WeightsLink weights_;
   OptimizerLink optimizer_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "tessera/api/environment.h"
 #include "tessera/api/executor/compile_hooks.h"
@@ -18,6 +19,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/progress_bar.h"
+#include "tessera/ops/registry.h"
 #include "tessera/passes/add_optimizer.h"
 #include "tessera/runtime/environment.h"
 #include "tessera/torch/convert.h"
@@ -71,6 +73,9 @@ StepSignature signature_of(const Capture& captured, const std::vector<NamedTenso
                            std::vector<StepAnchor> anchors, const Options& options) {
   StepSignature signature = signature_of(captured.graph);
   signature.device_iterations = options.device_iterations();
+  signature.replicas = options.replication_factor();
+  signature.input_groups = {options.input_group_size(),
+                            options.input_group_type() == CommGroupType::orthogonal};
   for (size_t i = 0; i < inputs.size(); ++i) {
     signature.inputs[i].host = dtype_of(inputs[i].tensor.scalar_type());
   }
@@ -97,6 +102,29 @@ StepSignature signature_of(const Capture& captured, const std::vector<NamedTenso
   }
   signature.anchors = std::move(anchors);
   return signature;
+}
+
+// Error where replicas would change a weight each for itself and nobody said that they may. The
+// statistics of a batch norm may be each replica's own.
+void check_buffers(const Graph& graph, const Options& options) {
+  if (options.replication_factor() == 1 || !options.broadcast_buffers()) return;
+  const auto module_of = [](const State& state) {
+    const size_t dot = state.name.rfind('.');
+    return state.name.substr(0, dot == std::string::npos ? 0 : dot + 1);
+  };
+  std::set<std::string> norms;
+  for (const State& state : graph.states()) {
+    const Node* last = graph.producer(state.after_micro_batch);
+    if (last && op(*last).kind == Kind::normalization) norms.insert(module_of(state));
+  }
+  for (const State& state : graph.states()) {
+    if (state.after_micro_batch == state.initial || norms.contains(module_of(state))) continue;
+    fail(ErrorKind::user,
+         "PopTorch does not support broadcasting buffers. If your model is able to tolerate "
+         "buffers becoming out of sync between replicas, you can disable buffer broadcasting using "
+         "poptorch.Options.broadcastBuffers(False). Here forward changes '{}' in place",
+         state.name);
+  }
 }
 
 CompileOptions compile_options(const Options& options, CompileProgress& progress) {
@@ -175,6 +203,8 @@ Capture Executor::capture_step(const std::vector<NamedTensor>& inputs) {
   weights_.bring_to_host();
   weights_.check_host_memory();
   optimizer_.follow_module();
+  groupings_.check(model_.parameters(), options_.replication_factor());
+  std::optional<ValuesOfOneGroup> of_one_group(std::in_place, groupings_, model_.parameters());
   CaptureRequest request;
   request.parameters = model_.parameters();
   request.buffers = model_.buffers();
@@ -184,7 +214,15 @@ Capture Executor::capture_step(const std::vector<NamedTensor>& inputs) {
   request.scaled_loss = optimizer_.looks_at_loss(inputs);
   request.front_end = model_.front_end;
   if (model_.modules) request.modules = model_.modules();
-  return capture(request);
+  Capture captured = capture(request);
+  of_one_group.reset();
+  for (const auto& [name, tensor] : request.parameters) {
+    if (!groupings_.has(name)) continue;
+    for (BoundState& state : captured.states) {
+      if (state.name == name) state.host = window_of(tensor);
+    }
+  }
+  return captured;
 }
 
 // One micro-batch of each input: what forward sees.
@@ -216,10 +254,11 @@ StepSignature Executor::complete(Capture& captured, CompiledStep& step,
                                  const std::vector<NamedTensor>& inputs) {
   captured.graph.name =
       options_.model_name().value_or(purpose_ == Purpose::training ? "training" : "inference");
+  check_buffers(captured.graph, options_);
   const int64_t accumulation = options_.Training().gradient_accumulation();
   if (purpose_ == Purpose::training) optimizer_.scale_loss(captured, accumulation);
   std::vector<Output> gradients = captured.graph.outputs();
-  if (purpose_ == Purpose::training) optimizer_.add_update(captured, accumulation);
+  if (purpose_ == Purpose::training) optimizer_.add_update(captured, accumulation, groupings_);
   std::vector<StepAnchor> anchors = name_and_anchor(captured, std::move(gradients), step);
   add_gradient_counts(captured.graph, step);
   if (!options_.module_namescope()) forget_modules(captured.graph);
@@ -227,6 +266,7 @@ StepSignature Executor::complete(Capture& captured, CompiledStep& step,
   step.weights = captured.states.size();
   StepSignature signature = signature_of(captured, inputs, std::move(anchors), options_);
   signature.gradient_accumulation = accumulation;
+  signature.grouped_states = groupings_.states_of(captured.graph);
   for (size_t i = 0; step.gradient_counts && i < 2; ++i) {
     signature.outputs[*step.gradient_counts + i].mode = OutputMode::sum;
   }

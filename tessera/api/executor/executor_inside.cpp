@@ -49,6 +49,7 @@ void Executor::check_callable_inside() const {
           what);
   };
   refuse(options_.device_iterations() != 1, "deviceIterations of more than one");
+  refuse(options_.replication_factor() != 1, "replicationFactor of more than one");
   refuse(!options_.anchored_tensors().empty(), "anchored tensors");
   refuse(options_.synthetic_data(), "synthetic data");
   refuse(is_offline(), "an offline device");
@@ -75,6 +76,8 @@ std::vector<at::Tensor> Executor::run_inside(const std::vector<NamedTensor>& inp
   check_callable_inside();
   weights_.bring_to_host();
   check_weights_sent();
+  groupings_.check(model_.parameters(), options_.replication_factor());
+  const ValuesOfOneGroup of_one_group(groupings_, model_.parameters());
   CaptureRequest request;
   request.parameters = model_.parameters();
   request.buffers = model_.buffers();

@@ -18,10 +18,6 @@
 namespace tessera {
 namespace {
 
-at::Tensor window_of(const at::Tensor& tensor) {
-  return window_over(tensor.storage(), tensor.scalar_type(), geometry_of(tensor));
-}
-
 // Other memory alone, for instance another layout, is nothing that the device must know.
 bool same_values(const at::Tensor& a, const at::Tensor& b) {
   const NotRecorded quiet;
@@ -45,6 +41,10 @@ ByName by_name(const std::vector<NamedTensor>& tensors) {
 }
 
 }  // namespace
+
+at::Tensor window_of(const at::Tensor& tensor) {
+  return window_over(tensor.storage(), tensor.scalar_type(), geometry_of(tensor));
+}
 
 ModuleWeights::ModuleWeights(const std::vector<BoundState>& states,
                              const std::vector<NamedTensor>& tensors, bool trained)

@@ -30,6 +30,9 @@ struct ModuleWeight {
   std::string misfit = {};             // why the program cannot have what is there now
 };
 
+// Another tensor over the memory that this one has now.
+at::Tensor window_of(const at::Tensor& tensor);
+
 class ModuleWeights {
  public:
   ModuleWeights() = default;

@@ -168,9 +168,12 @@ void OptimizerLink::check_loss_scaling(const Optimizer& optimizer) const {
 }
 
 // The optimiser's part of the step: which captured parameter is in which group.
-void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation) {
+void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation,
+                               const ReplicaGroupings& groupings) {
   UpdateSpec spec = optimizer_.program();
   spec.gradient_accumulation = gradient_accumulation;
+  spec.replicas = options_.replication_factor();
+  spec.replica_groups = groupings.groups();
   const TrainingOptions& training = options_.Training();
   spec.mean_reduction =
       training.accumulation_and_replication_reduction_type() == ReductionType::mean;
@@ -193,7 +196,8 @@ void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation)
   const auto automatic = training.automatic_loss_scaling_settings();
   add_loss_scale_update(captured.graph, loss_scale_,
                         {.proportion = automatic.threshold_upper_count_proportion,
-                         .period = automatic.update_period});
+                         .period = automatic.update_period,
+                         .replicas = options_.replication_factor()});
   optimizer_.compiled(automatic.enabled);
 }
 
@@ -326,7 +330,8 @@ bool OptimizerLink::bring_optimizer_state() {
   OptimizerStateDict values;
   const auto& states = program_.executable().states();
   for (size_t i = program_.weights(); i < states.size(); ++i) {
-    const at::Tensor tensor = at::empty(states[i].type.shape, scalar_type_of(states[i].type.dtype));
+    const TensorType type = program_.executable().host_type(i);
+    const at::Tensor tensor = at::empty(type.shape, scalar_type_of(type.dtype));
     program_.session().read_state(i, bytes_of(tensor));
     values.ipu_state.push_back({states[i].name, tensor});
   }
@@ -359,10 +364,11 @@ void OptimizerLink::send_state() {
       if (states[i].kind != StateKind::accumulator) missing.push_back(states[i].name);
       continue;
     }
-    check(at->second.sizes() == states[i].type.shape,
+    const Shape wanted = program_.executable().host_type(i).shape;
+    check(at->second.sizes() == wanted,
           "the optimiser's state '{}' that was loaded has shape {}, but that of this model has {}; "
           "load the state of an optimiser for the same model",
-          states[i].name, to_string(shape_of(at->second)), to_string(states[i].type.shape));
+          states[i].name, to_string(shape_of(at->second)), to_string(wanted));
     const auto type = scalar_type_of(states[i].type.dtype);
     writes.emplace_back(i, at->second.to(at::kCPU, type).contiguous());
   }

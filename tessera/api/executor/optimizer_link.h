@@ -10,6 +10,7 @@
 
 #include "tessera/api/executor/model_access.h"
 #include "tessera/api/executor/program.h"
+#include "tessera/api/executor/replica_grouping.h"
 #include "tessera/api/optimizer/attribute_tracker.h"
 #include "tessera/api/optimizer/optimizer.h"
 #include "tessera/api/options/options.h"
@@ -36,7 +37,8 @@ class OptimizerLink : private OptimizerStateHolder {
   bool looks_at_loss(const std::vector<NamedTensor>& inputs) const;
   // Afterwards: its part of the step. Scaling renumbers the step's values, and comes first.
   void scale_loss(Capture& captured, int64_t gradient_accumulation);
-  void add_update(Capture& captured, int64_t gradient_accumulation);
+  void add_update(Capture& captured, int64_t gradient_accumulation,
+                  const ReplicaGroupings& groupings);
   const LossScale& loss_scale() const { return loss_scale_; }
   void clear();
 

@@ -61,18 +61,15 @@ Latency between(const std::vector<double>& starts, const std::vector<double>& en
 
 }  // namespace
 
-std::vector<size_t> micro_batches_kept(const RequestedOutput& output, int64_t device_iterations,
-                                       int64_t gradient_accumulation) {
-  const int64_t all = device_iterations * gradient_accumulation;
+std::vector<size_t> micro_batches_kept(const RequestedOutput& output, const RunExtent& extent) {
+  // Where they are added up, the sum is there with the last.
+  const OutputMode mode = output.mode == OutputMode::sum ? OutputMode::final_value : output.mode;
   std::vector<size_t> kept;
-  for (int64_t i = 0; i < all; ++i) {
-    const bool is_last = i + 1 == all;
-    const int64_t iteration = i / gradient_accumulation;
-    if (output.mode == OutputMode::all ||
-        (output.mode == OutputMode::every_n && (iteration + 1) % output.period == 0) ||
-        (is_last && output.mode != OutputMode::every_n)) {
-      kept.push_back(static_cast<size_t>(i));
-    }
+  for (int64_t i = 0; i < extent.of_a_replica() * extent.replicas; ++i) {
+    const int64_t of_replica = i / extent.replicas;
+    const MicroBatch at{of_replica / extent.gradient_accumulation,
+                        of_replica % extent.gradient_accumulation, i % extent.replicas};
+    if (slot_of(mode, output.period, extent, at)) kept.push_back(static_cast<size_t>(i));
   }
   return kept;
 }

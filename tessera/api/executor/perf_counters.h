@@ -24,8 +24,7 @@ struct Latency {
 };
 
 // Which of a call's micro-batches have a value of this output in the result.
-std::vector<size_t> micro_batches_kept(const RequestedOutput& output, int64_t device_iterations,
-                                       int64_t gradient_accumulation);
+std::vector<size_t> micro_batches_kept(const RequestedOutput& output, const RunExtent& extent);
 
 // Of a call with so many inputs and these outputs; no times: nothing was read or written.
 PerfCounters perf_counters(std::span<const MicroBatchTimes> times, size_t inputs,

@@ -21,13 +21,16 @@ std::vector<MicroBatchTimes> times(int64_t count) {
 // spec: 1.4 getPerfCounters
 TEST(PerfCounters, OutputsHaveTimesOfTheMicroBatchesThatAreKept) {
   using Kept = std::vector<size_t>;
-  const auto kept = [](OutputMode mode, int64_t period) {
-    return micro_batches_kept({nullptr, mode, period}, 4, 2);
+  const auto kept = [](OutputMode mode, int64_t period, int64_t replicas = 1) {
+    return micro_batches_kept({nullptr, mode, period}, {4 / replicas, 2, replicas});
   };
   EXPECT_EQ(kept(OutputMode::all, 1), (Kept{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(kept(OutputMode::final_value, 1), (Kept{7}));
   EXPECT_EQ(kept(OutputMode::sum, 1), (Kept{7}));
   EXPECT_EQ(kept(OutputMode::every_n, 2), (Kept{2, 3, 6, 7}));
+  EXPECT_EQ(kept(OutputMode::all, 1, 2), (Kept{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(kept(OutputMode::final_value, 1, 2), (Kept{6, 7}));
+  EXPECT_EQ(kept(OutputMode::every_n, 2, 2), (Kept{4, 5, 6, 7}));
 
   const std::vector<Kept> outputs = {{7}};
   const PerfCounters counters = perf_counters(times(8), 2, outputs);

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <numeric>
+
 #include "tessera/api/executor/cycle_estimate.h"
 #include "tessera/api/executor/input_check.h"
 #include "tessera/api/executor/synthetic_inputs.h"
@@ -69,13 +71,9 @@ void Program::detach() {
   session_.reset();
 }
 
-RunExtent Program::extent() const {
-  return {.device_iterations = signature().device_iterations,
-          .gradient_accumulation = signature().gradient_accumulation};
-}
-
 void Program::prepare_inputs(bool synthetic) {
-  const int64_t micro_batches = extent().of_a_replica();
+  const RunExtent extent = signature().extent();
+  const int64_t micro_batches = signature().micro_batches_of_inputs();
   for (const StepInput& input : signature().inputs) {
     const at::ScalarType type = scalar_type_of(input.host);
     inputs_.push_back({input.name, type, stacked(input.type.shape, micro_batches), {}});
@@ -83,7 +81,7 @@ void Program::prepare_inputs(bool synthetic) {
   }
   request_.inputs.resize(inputs_.size());
   if (!synthetic) {
-    times_.resize(static_cast<size_t>(micro_batches));
+    times_.resize(static_cast<size_t>(extent.of_a_replica() * extent.replicas));
     request_.times = times_;
     return;
   }
@@ -97,7 +95,7 @@ void Program::prepare_inputs(bool synthetic) {
 void Program::prepare_outputs() {
   for (const StepOutput& output : signature().outputs) {
     request_.outputs.push_back({nullptr, output.mode, output.period});
-    const int64_t kept = outputs_kept(output.mode, output.period, extent());
+    const int64_t kept = outputs_kept(output.mode, output.period, signature().extent());
     results_.push_back({scalar_type_of(output.type.dtype), stacked(output.type.shape, kept)});
   }
 }
@@ -153,14 +151,31 @@ std::vector<at::Tensor> Program::run(c10::ArrayRef<at::Tensor> inputs,
     if (synthetic) break;
     const at::NoGradGuard no_grad;
     at::Tensor target = inputs[changed.input];
-    target.copy_(room[changed.output].reshape(target.sizes()));
+    target.copy_(of_input_groups(room[changed.output]).reshape(target.sizes()));
   }
   if (gradient_counts_) log_gradient_counts(room);
   return returned(room);
 }
 
+// Of values for every replica those of the first in each group that read the same inputs.
+at::Tensor Program::of_input_groups(const at::Tensor& values) const {
+  const int64_t replicas = signature().replicas;
+  const ReplicaGroups& groups = signature().input_groups;
+  if (groups.count(replicas) == replicas) return values;
+  const at::Tensor by_replica = values.reshape({signature().extent().of_a_replica(), replicas, -1});
+  std::vector<at::Tensor> firsts;
+  for (int64_t group = 0; group < groups.count(replicas); ++group) {
+    firsts.push_back(by_replica.select(1, groups.member(group, 0, replicas)));
+  }
+  return at::stack(firsts, 1);
+}
+
 void Program::log_gradient_counts(const std::vector<at::Tensor>& results) const {
-  const auto count = [&](size_t i) { return *results[*gradient_counts_ + i].data_ptr<float>(); };
+  const auto count = [&](size_t i) {
+    const at::Tensor& of_replicas = results[*gradient_counts_ + i];
+    const auto* counts = of_replicas.data_ptr<float>();
+    return std::accumulate(counts, counts + of_replicas.numel(), 0.0);
+  };
   log(LogLevel::debug,
       "float16 gradients of this call: {:.0f} elements overflowed (they are not finite), {:.0f} "
       "underflowed (they are not zero, but below 2^-14, and have lost digits)",
@@ -186,9 +201,7 @@ PerfCounters Program::perf_counters() const {
   std::vector<std::vector<size_t>> kept;
   for (const ReturnedTensor& tensor : signature().returned) {
     if (!tensor.output) continue;  // a constant
-    kept.push_back(micro_batches_kept(request_.outputs[*tensor.output],
-                                      signature().device_iterations,
-                                      signature().gradient_accumulation));
+    kept.push_back(micro_batches_kept(request_.outputs[*tensor.output], signature().extent()));
   }
   const auto times = has_run_ ? std::span(times_) : std::span<const MicroBatchTimes>();
   return tessera::perf_counters(times, inputs_.size(), kept);

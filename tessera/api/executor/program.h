@@ -92,7 +92,7 @@ class Program {
     Shape shape;
   };
 
-  RunExtent extent() const;
+  at::Tensor of_input_groups(const at::Tensor& values) const;
   void log_gradient_counts(const std::vector<at::Tensor>& results) const;
   void prepare_inputs(bool synthetic);
   void prepare_outputs();

@@ -95,6 +95,7 @@ void WeightsLink::read(size_t index) {
   const NotRecorded quiet;  // user code may read a weight while another model is captured
   const at::NoGradGuard no_grad;
   ModuleWeight& weight = weights_[index];
+  make_room(index);
   const at::Tensor& host = weight.host;
   weight.record->version += 1;
   weight.record->forget_newer_values_of(access_);
@@ -108,6 +109,18 @@ void WeightsLink::read(size_t index) {
   const at::Tensor staged = direct ? host : at::empty(host.sizes(), device_type);
   program_.session().read_state(index, bytes_of(staged));
   if (!direct) host.copy_(staged);
+}
+
+// A weight that is read as one value for each replica has, until it is read, perhaps only one for
+// each group of them.
+void WeightsLink::make_room(size_t index) {
+  ModuleWeight& weight = weights_[index];
+  const Shape wanted = program_.executable().host_type(index).shape;
+  if (weight.host.sizes() == wanted || !weight.tensor.defined()) return;
+  weight.record->forget_newer_values_of(access_);
+  weight.tensor.set_data(at::empty(wanted, weight.host.options()));
+  weight.host = window_of(weight.tensor);
+  weight.record = host_weight(weight.host);
 }
 
 void WeightsLink::copy_to_device() {

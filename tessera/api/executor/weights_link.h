@@ -59,6 +59,7 @@ class WeightsLink : private WeightHolder {
   void look_up();
   bool fetch_newer();
   void read(size_t index);
+  void make_room(size_t index);
   void write_trained();
   void send(size_t index);
 
