@@ -15,6 +15,7 @@
 
 #include "tessera/backend/cpu/lower/rewrites.h"
 #include "tessera/base/error.h"
+#include "tessera/cli/inspect.h"
 #include "tessera/cli/ops_table.h"
 #include "tessera/cli/summary.h"
 #include "tessera/cli/time_graph.h"
@@ -178,6 +179,21 @@ struct WhyCommand {
   }
 };
 
+struct InspectCommand {
+  std::string file;
+  bool json = false;
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "inspect", "Say what is in the file of an executable: an export or an entry of a cache");
+    command->add_option("FILE", file, "The file")->required();
+    command->add_flag("--json", json, "As JSON");
+    return command;
+  }
+
+  std::string run() const { return json ? inspect_as_json(file) : inspect(file); }
+};
+
 struct OptCommand {
   std::vector<std::string> passes;
   std::vector<std::string> skipped;
@@ -281,6 +297,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
       "  tessera trace --out step.json step.ir\n"
       "  tessera check step.ir\n"
       "  tessera why step.ir\n"
+      "  tessera inspect model.poptorch\n"
       "  tessera opt --pipeline --report step.ir");
   OpsCommand ops;
   ShowCommand show;
@@ -288,6 +305,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
   TraceCommand trace;
   CheckCommand referee;
   WhyCommand why;
+  InspectCommand inspected;
   OptCommand opt;
   const CLI::App* ops_command = ops.declare(app);
   const CLI::App* show_command = show.declare(app);
@@ -295,6 +313,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
   const CLI::App* trace_command = trace.declare(app);
   const CLI::App* check_command = referee.declare(app);
   const CLI::App* why_command = why.declare(app);
+  const CLI::App* inspect_command = inspected.declare(app);
   opt.declare(app);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
@@ -305,13 +324,14 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
         << "; `tessera --help` says more\n";
     return wrong_usage;
   }
-  out << (*ops_command     ? ops.run()
-          : *show_command  ? show.run(in)
-          : *time_command  ? time.run(in)
-          : *trace_command ? trace.run(in)
-          : *check_command ? referee.run(in)
-          : *why_command   ? why.run(in)
-                           : opt.run(in, err))
+  out << (*ops_command       ? ops.run()
+          : *show_command    ? show.run(in)
+          : *time_command    ? time.run(in)
+          : *trace_command   ? trace.run(in)
+          : *check_command   ? referee.run(in)
+          : *why_command     ? why.run(in)
+          : *inspect_command ? inspected.run()
+                             : opt.run(in, err))
       << std::flush;
   check(out.good(), "cannot write the result");
   return 0;

@@ -1,6 +1,7 @@
 #include "tessera/cli/command_line.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,7 +9,10 @@
 #include <sstream>
 
 #include "tessera/base/cpu_level.h"
+#include "tessera/files/executable_file.h"
 #include "tessera/ops/registry.h"
+#include "tessera/passes/read_graph.h"
+#include "tessera/runtime/compile.h"
 
 namespace tessera {
 namespace {
@@ -281,6 +285,69 @@ TEST(CommandLine, BadInputIsOneSentence) {
     EXPECT_TRUE(outcome.err.starts_with("tessera: ")) << outcome.err;
     EXPECT_EQ(lines_of(outcome.err), 1U) << outcome.err;
   }
+}
+
+class InspectedFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::vector<float> weight = {1, 2};
+    const std::string_view part = "not ours";
+    write_executable(path_, {.executable = executable_.get(),
+                             .states = {std::as_bytes(std::span(weight))},
+                             .hyperparameters = {0.5},
+                             .rng = RngState{.seed = 42, .step = 3},
+                             .metadata = {{"note", "for\x1b you"}},
+                             .parts = {{"module", std::as_bytes(std::span(part))}}});
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  const std::string path_ =
+      std::filesystem::temp_directory_path() / ("tessera_inspected_" + std::to_string(getpid()));
+  const std::shared_ptr<const Executable> executable_ = compile(read_graph(R"(graph "lesson" {
+  input data "x" %0: f32[2]
+  input hyperparameter "rate" %1: f32[]
+  state parameter "w" %2: f32[2] update %4
+  %3 = mul(%0, %2) : f32[2]
+  update %4 = mul(%2, %1) : f32[2]
+  output "y" %3
+}
+)"));
+};
+
+TEST_F(InspectedFile, IsToldInLines) {
+  const Outcome told = run({"inspect", path_});
+  EXPECT_EQ(told.code, 0) << told.err;
+  for (const char* line :
+       {", format 1, written by tessera 0.", "program 'lesson': 2 nodes, gradient accumulation 1",
+        "compiled for ", "  x  f32[2]\n", "  y  f32[2], all\n",
+        "states, parameter: 1 tensor, 2 numbers, 8 B, with values\n  w  f32[2], 8 B\n",
+        "  rate  0.5\n", "random numbers: seed 42, of micro-batch 3\n", "  note  for  you\n",
+        "  module  8 B\n", "constants: 0, 0 B\n", "  state/0      8 B at "}) {
+    EXPECT_TRUE(contains(told.out, line)) << line << "\n" << told.out;
+  }
+}
+
+TEST_F(InspectedFile, IsToldAsJson) {
+  const Outcome told = run({"inspect", "--json", path_});
+  EXPECT_EQ(told.code, 0) << told.err;
+  for (const char* part :
+       {R"("format": 1,)", R"("name": "lesson",)", R"("parameters": 2,)", R"("has_values": true,)",
+        R"({"name": "x", "dtype": "f32", "shape": [2], "given_as": "f32"})",
+        R"("optimizer": {"rate": 0.5})", R"("parts": {"module": 8})", R"(\u001b)",
+        R"("random": {"seed": 42, "step": 3})"}) {
+    EXPECT_TRUE(contains(told.out, part)) << part << "\n" << told.out;
+  }
+}
+
+TEST_F(InspectedFile, IsRefusedWhereItIsDamaged) {
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 1);
+  const Outcome cut = run({"inspect", path_});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_TRUE(contains(cut.err, "is damaged: it was cut short")) << cut.err;
+  std::ofstream(path_) << small_graph;
+  const Outcome other = run({"inspect", path_});
+  EXPECT_TRUE(contains(other.err, "is no file of Tessera's")) << other.err;
+  EXPECT_EQ(run({"inspect"}).code, 2);
 }
 
 }  // namespace

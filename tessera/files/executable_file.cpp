@@ -158,11 +158,13 @@ std::span<const std::byte> ExecutableFile::state_value(size_t index) const {
         path());
   const SavedState& state = states_.at(index);
   const auto value = container_.section(state_name(index));
-  const auto wanted =
-      static_cast<uint64_t>(bytes(state.type)) * static_cast<uint64_t>(state.copies);
-  check(value.size() == wanted, ErrorKind::value,
-        "'{}' is damaged: the value of '{}', {}, has {} bytes, not {}", path(), state.name,
-        to_string(state.type), value.size(), wanted);
+  const auto size = static_cast<uint64_t>(bytes(state.type));
+  const bool fits = size == 0 ? value.empty()
+                              : value.size() % size == 0 &&
+                                    value.size() / size == static_cast<uint64_t>(state.copies);
+  check(fits, ErrorKind::value,
+        "'{}' is damaged: the value of '{}', {} times {}, has {} bytes, not {} times {}", path(),
+        state.name, state.copies, to_string(state.type), value.size(), state.copies, size);
   return value;
 }
 
