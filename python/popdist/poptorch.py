@@ -17,7 +17,31 @@ def _refuse(setter: str) -> NoReturn:
     )
 
 
-class _DistributedOptions(_poptorch.options._DistributedOptions):
+# Values that are the launcher's, and their setters.
+_DECIDED = {
+    "replication_factor": "replicationFactor",
+    "ipu_id": "useIpuId",
+    "distributed_process_id": "Distributed.configureProcessId",
+    "num_distributed_processes": "Distributed.configureProcessId",
+}
+
+
+class _Guarded(_poptorch.options.OptionGroup):
+    """Options of which some cannot be set by their names either."""
+
+    def set(self, **options: Any) -> None:
+        """Set options by their attribute names."""
+        for name in _DECIDED.keys() & options.keys():
+            _refuse(_DECIDED[name])
+        super().set(**options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _DECIDED:
+            _refuse(_DECIDED[name])
+        super().__setattr__(name, value)
+
+
+class _DistributedOptions(_Guarded, _poptorch.options._DistributedOptions):
     """Which instance of how many this one is."""
 
     def disable(self) -> NoReturn:
@@ -33,7 +57,7 @@ class _DistributedOptions(_poptorch.options._DistributedOptions):
         _refuse("Distributed.setEnvVarNames")
 
 
-class Options(_poptorch.Options):
+class Options(_Guarded, _poptorch.Options):
     """poptorch.Options with this instance's replicas, and its number as that of the process.
 
     These may not be changed. Without a launcher they are those of one process with one replica.
@@ -61,11 +85,10 @@ class Options(_poptorch.Options):
         """As poptorch.Options.from_json; RuntimeError where it names what the launcher decides."""
         tried = self._core.clone()
         tried.from_json(string)
-        for name, setter in (("replication_factor", "replicationFactor"), ("ipu_id", "useIpuId")):
-            if _value(tried, name) != _value(self._core, name):
-                _refuse(setter)
-        if tried.Distributed.values() != self._core.Distributed.values():
-            _refuse("Distributed.configureProcessId")
+        for name, setter in _DECIDED.items():
+            for before, after in ((self._core, tried), (self._core.Distributed, tried.Distributed)):
+                if _value(before, name) != _value(after, name):
+                    _refuse(setter)
         super().from_json(string)
         return self
 

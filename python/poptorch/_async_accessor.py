@@ -168,7 +168,10 @@ class AsynchronousDataAccessor:
             elif complete:
                 self._ended = True
             elif failure is not None:
-                raise failure
+                try:
+                    raise failure
+                finally:
+                    del failure  # which would keep us, and our process, until garbage is collected
             else:
                 worker.wait()
         raise StopIteration
@@ -192,6 +195,7 @@ class _Worker:
     """The parent's side of the process."""
 
     def __init__(self, strategy, dataset, settings):
+        self._owner = os.getpid()
         self._process, self._link = _worker_process.start(strategy, dataset, settings)
         self._gone = False
         _open_workers.add(self)
@@ -254,7 +258,7 @@ class _Worker:
 
     def is_ours(self) -> bool:
         """False when it was closed, or is the worker of a process that we were forked from."""
-        return self._link.fileno() >= 0
+        return self._link.fileno() >= 0 and self._owner == os.getpid()
 
     def close(self) -> None:
         """End the process."""

@@ -33,6 +33,10 @@ class Refused(Exception):
         self.kind = kind
 
 
+class _Stop(SystemExit):
+    """The parent wants no more. A dataset that calls sys.exit() says something else."""
+
+
 class _NewEpoch(Exception):
     """The reader wants a new epoch before this one is loaded."""
 
@@ -56,9 +60,9 @@ def main(link: socket.socket, dataset, settings: dict) -> None:
         if dataset is None:
             dataset = _receive_dataset(link)
         worker.run(dataset)
-    except SystemExit:
+    except _Stop:
         pass
-    except Exception as error:
+    except BaseException as error:  # whatever the user's code raises
         worker.report(error)
     finally:
         end.reached.set()
@@ -76,17 +80,17 @@ class _End:
     def check(self):
         """Where the main thread may stop."""
         if self.wanted.is_set():
-            raise SystemExit
+            raise _Stop
 
     def interrupt(self, *_):
         """Stop the main thread where it is; a signal handler."""
         if not self.reached.is_set():
-            raise SystemExit
+            raise _Stop
 
 
 def _report_unraisable(unraisable):
     # Being interrupted inside a destructor is nothing to tell the user about.
-    if not issubclass(unraisable.exc_type, SystemExit):
+    if not issubclass(unraisable.exc_type, _Stop):
         sys.__unraisablehook__(unraisable)
 
 
@@ -135,7 +139,7 @@ def _receive_dataset(link):
         _worker_link.send(
             link, f"the new process cannot unpickle the dataset ({type(error).__name__}: {error})"
         )
-        raise SystemExit from None
+        raise _Stop from None
     _structure.use_parsers(parsers)
     _worker_link.send(link, None)
     return dataset
@@ -254,7 +258,7 @@ class _Worker:
             self._poll.poll(1000)
             try:
                 if not self._link.recv(4096, socket.MSG_DONTWAIT):
-                    raise SystemExit  # the parent closed it
+                    raise _Stop  # the parent closed it
             except BlockingIOError:
                 pass
 

@@ -349,6 +349,32 @@ def test_a_dataset_that_fails_later(workers):
         list(made)
 
 
+@pytest.mark.spec("3.4 failing dataset")
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_dataset_that_wants_to_end_the_program(error, at):
+    def load():
+        return list(AsynchronousDataAccessor(datasets.Raising(4, at, error), **FORK))
+
+    with pytest.raises(poptorch.Error, match=error.__name__) as caught:
+        load()
+    assert "datasets.py" in str(caught.value)
+
+
+def test_an_error_ends_the_process_at_once():
+    gc.disable()  # which would find what nobody needs any more
+    try:
+        accessor = AsynchronousDataAccessor(datasets.Failing(4, at=2), **FORK)
+        pid = accessor._worker._process.pid
+        with pytest.raises(poptorch.Error):
+            list(accessor)
+        del accessor
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.spec("3.4 empty dataset")
 def test_a_dataset_without_elements():
     for empty in ([], datasets.Numbers(0)):

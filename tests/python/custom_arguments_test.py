@@ -93,6 +93,33 @@ def test_registered_types_pass_through_the_loaders(boxes, strategy):
     assert joined[1].first[:, 0].tolist() == [2.0, 3.0]
 
 
+def joined(items):
+    return Box(
+        torch.stack([item.first for item in items]),
+        "label",
+        torch.stack([item.second for item in items]),
+    )
+
+
+@pytest.mark.spec("1.5 custom types", "3.4 custom types", "3.1 batch_sampler modes")
+@pytest.mark.parametrize("mode", list(poptorch.DataLoaderMode))
+@pytest.mark.parametrize("samples", ["batch_size", "batch_sampler"])
+def test_registered_types_in_every_mode(boxes, mode, samples):
+    batches = torch.utils.data.BatchSampler(range(4), batch_size=1, drop_last=True)
+    loader = poptorch.DataLoader(
+        poptorch.Options().deviceIterations(2),
+        Boxes(),
+        mode=mode,
+        collate_fn=joined,
+        num_workers=2,
+        async_options={"sharing_strategy": poptorch.SharingStrategy.Fork},
+        batch_sampler=batches if samples == "batch_sampler" else None,
+    )
+    seen = [(type(box), box.label, box.first[:, 0].tolist()) for box in loader]
+    loader.terminate()
+    assert seen == [(Box, "label", [0.0, 1.0]), (Box, "label", [2.0, 3.0])]
+
+
 @pytest.mark.spec("1.1 registerCustomArgParser", "1.1 ICustomArgParser")
 def test_parsers_are_checked_and_removed(boxes):
     for wrong in (BoxParser, object(), "parser"):

@@ -79,6 +79,19 @@ class Failing(Numbers):
         return super().__getitem__(index)
 
 
+class Raising(Failing):
+    """Raises something of any class at one index."""
+
+    def __init__(self, count, at, error):
+        super().__init__(count, at)
+        self.error = error
+
+    def __getitem__(self, index):
+        if index == self.at:
+            raise self.error("enough")
+        return super().__getitem__(index)
+
+
 class Killed(Failing):
     """Its process dies at one index."""
 

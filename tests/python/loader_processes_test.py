@@ -157,6 +157,26 @@ def test_a_program_that_is_killed_in_mid_epoch(strategy, how):
 
 
 @pytest.mark.spec("3.4 ends")
+@pytest.mark.parametrize("iterate", [True, False])
+def test_ctrl_c_that_a_program_expects(iterate):
+    """As in a notebook: the worker gets the signal too, and has nothing to say about it."""
+    body = f"""
+import os, signal
+if {iterate}:
+    for batch in loader: pass
+try:
+    print(loader._accessor._worker._process.pid, flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("received")
+"""
+    program = Program.loading("ForkServer", body, workers=2)
+    os.kill(int(_first_line(program.process.stdout)), signal.SIGINT)
+    program.process.send_signal(signal.SIGINT)
+    assert program.finish() == (0, "received\n", "")
+
+
+@pytest.mark.spec("3.4 ends")
 @pytest.mark.parametrize("strategy", ["Fork", "ForkServer"])
 def test_a_program_that_leaves_without_a_word(strategy):
     code, out, err = Program.loading(strategy, "import os; os._exit(3)", workers=2).finish()

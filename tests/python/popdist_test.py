@@ -141,12 +141,20 @@ def test_options_have_what_the_launcher_decides(launched):
             "Distributed.setEnvVarNames": lambda: made.Distributed.setEnvVarNames("A", "B"),
             "Distributed.configureProcessId": lambda: made.Distributed.configureProcessId(1),
         }
+        assert made.set(log_dir="x") is None and made.log_dir == "x"
         for name, call in refused.items():
             words = rf"Cannot call `{name}` with popdist\.poptorch\.Options"
             with pytest.raises(RuntimeError, match=words):
                 call()
         assert type(made) is popdist.poptorch.Options and made.replication_factor == 2
         assert made.Distributed.processId == 2
+    for by_name in (
+        lambda: opts.set(replication_factor=4),
+        lambda: setattr(opts, "replication_factor", 4),
+        lambda: setattr(opts.Distributed, "distributed_process_id", 0),
+    ):
+        with pytest.raises(RuntimeError, match="Cannot call"):
+            by_name()
     for json in (
         '{"replicationFactor": 4}',
         '{"useIpuId": 1}',
