@@ -56,7 +56,7 @@ def allocate(layout: Layout, in_file: bool) -> int:
     else:
         descriptor = os.memfd_create("poptorch-ring")
     try:
-        if not in_file and layout.total_bytes() > _available_memory():
+        if not in_file and layout.total_bytes() > available_memory():
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         # Now, with an error to read; not later, with a signal that kills.
         os.posix_fallocate(descriptor, 0, layout.total_bytes())
@@ -169,7 +169,7 @@ class Ring:
         return self._words[_FAILURE_KIND], text
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
     """Bytes that can be had before the kernel ends somebody to get them."""
     found = [1 << 62]
     for path in ("/sys/fs/cgroup/memory.max", "/proc/meminfo"):

@@ -10,6 +10,8 @@ from typing import Any, Optional, Tuple
 
 import torch
 
+from . import _shared_ring
+
 _LENGTH = struct.Struct("q")
 _ALIGNMENT = 64
 _WORTH_A_BUFFER = 4096  # bytes; less is quicker to copy along
@@ -58,6 +60,7 @@ class Package:
                 # The pickle first, though its length is only known when it is written.
                 pickler = _Pickler(file, protocol=5, buffer_callback=keep_apart)
                 pickler.dump(value)
+                _check_room(sum(buffer.raw().nbytes for buffer in buffers))
                 places = []
                 for buffer in buffers:
                     file.write(bytes(-file.tell() % _ALIGNMENT))
@@ -77,6 +80,12 @@ class Package:
 
     def __exit__(self, *_):
         os.close(self.descriptor)
+
+
+def _check_room(count):
+    # The kernel would say no by ending some program.
+    if count > _shared_ring.available_memory():
+        raise MemoryError(f"there is no room for a copy of its {count} bytes")
 
 
 def unpack(descriptor: int, places: Tuple[int, int]) -> Any:

@@ -455,6 +455,15 @@ def test_the_worker_goes_with_the_loader():
             os.kill(pid, 0)
 
 
+def test_a_dataset_that_fits_into_the_memory_only_once(monkeypatch, caplog):
+    data = [torch.arange(4096.0)] * 2
+    monkeypatch.setattr(poptorch._shared_ring, "available_memory", lambda: 4096)
+    with pytest.raises(poptorch.Error, match="no room for 3 buffers"):
+        AsynchronousDataAccessor(data)  # by a copy of this process, which knows as much
+    assert "no room for a copy of its 16384 bytes" in caplog.text
+    assert "as with SharingStrategy.Fork" in caplog.text
+
+
 def test_nothing_piles_up():
     gc.collect()  # what other tests have left
     counts = []

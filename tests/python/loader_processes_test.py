@@ -268,6 +268,44 @@ def test_memory_that_is_full(strategy):
     assert "no room for 3 buffers of 4194304 bytes" in out and "smaller buffer_size" in out
 
 
+FULL = """
+import os
+import poptorch, torch
+import datasets
+for workers in (0, 1):
+    for strategy in (poptorch.SharingStrategy.Fork, poptorch.SharingStrategy.ForkServer):
+        data = [torch.zeros(1 << 18)] * 4
+        try:
+            loader = poptorch.DataLoader(
+                poptorch.Options(), data, num_workers=workers, mode=poptorch.DataLoaderMode.Async,
+                async_options={"sharing_strategy": strategy},
+            )
+            print(len(list(loader)))
+            loader.terminate()
+        except poptorch.Error as error:
+            print("out of shared memory" in str(error))
+print(os.listdir("/dev/shm"))
+"""
+
+
+@pytest.mark.spec("3.4 ends")
+def test_shared_memory_that_is_full():
+    """Our buffers are not in /dev/shm. What PyTorch's workers send is; that it failed is told."""
+    room = "mount -t tmpfs -o size=64k none /dev/shm && exec"
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*inside, f"{room} true"], capture_output=True).returncode != 0:
+        pytest.skip("this user may have no /dev/shm of its own")
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [*inside, f'{room} "$0" -B -c "$1"', sys.executable, FULL],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["4", "4", "True", "True", "[]"]
+
+
 @pytest.mark.spec("3.4 buffer_size")
 def test_more_memory_than_the_machine_has():
     """Asking for it would let the kernel end some program, perhaps not ours."""
