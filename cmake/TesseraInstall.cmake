@@ -1,11 +1,12 @@
-# What `cmake --install` puts under the prefix: bin/tessera, the static libraries and headers of the
-# C++ interface with a CMake package for them (find_package(Tessera) gives Tessera::tessera), and the
-# Python packages. To be included last, when all targets are there. Over pip's PyTorch only Python's
+# What `cmake --install` puts under the prefix: bin/tessera and the gc- programs, the static libraries
+# and headers of the C++ interface with a CMake package for them (find_package(Tessera) gives
+# Tessera::tessera), and the Python packages. To be included last, when all targets are there. Over pip's PyTorch only Python's
 # packages are of use, and pip installs those: C++ programs are for Debian's.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS tessera RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS tessera gc-monitor gc-info gc-inventory
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(NOT TESSERA_TORCH OR TESSERA_TORCH_ROOT)
   return()
 endif()

@@ -15,6 +15,7 @@
 
 #include "tessera/backend/cpu/lower/rewrites.h"
 #include "tessera/base/error.h"
+#include "tessera/cli/cli_text.h"
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/ops_table.h"
 #include "tessera/cli/summary.h"
@@ -260,12 +261,6 @@ struct OptCommand {
   }
 };
 
-// One line: the sentence, and the innermost thing that was being done.
-std::string one_line(const Error& error) {
-  if (error.context().empty()) return error.message();
-  return fmt::format("{} (in {})", error.message(), error.context().front());
-}
-
 // What is wrong with the arguments, as one sentence.
 std::string wrong_arguments(const CLI::App& app, const std::vector<std::string>& arguments,
                             const CLI::ParseError& error) {
@@ -273,11 +268,7 @@ std::string wrong_arguments(const CLI::App& app, const std::vector<std::string>&
   for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
   const std::string first = arguments.size() > 1 ? arguments[1] : "";
   const bool known = std::find(commands.begin(), commands.end(), first) != commands.end();
-  if (first.empty() || first.starts_with('-') || known) {
-    std::string text = error.what();
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    return text.substr(0, text.find_last_not_of(" .") + 1);
-  }
+  if (first.empty() || first.starts_with('-') || known) return one_sentence(error.what());
   return fmt::format("there is no command '{}'; there are {}", first, fmt::join(commands, ", "));
 }
 
