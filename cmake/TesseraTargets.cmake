@@ -120,4 +120,13 @@ function(tessera_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")
+  tessera_own_devices(${name})
+endfunction()
+
+# A test has virtual IPUs of its own: it neither waits for a user's training, nor disturbs it or
+# another test.
+function(tessera_own_devices test)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/Testing/devices)
+  set_tests_properties(${test} PROPERTIES ENVIRONMENT_MODIFICATION
+    "TESSERA_DEVICE_DIR=set:${CMAKE_BINARY_DIR}/Testing/devices/${test}")
 endfunction()

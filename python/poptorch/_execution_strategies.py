@@ -116,6 +116,22 @@ class _ExecutionStrategy:
         """
         return 1
 
+    def _ipu_of(self, block: Optional[str], ipu: Optional[int]) -> Optional[int]:
+        """Where a block runs; None where nobody said so."""
+        stage = self._block_map.get(block) if block is not None else None
+        if stage is None:
+            return ipu
+        if stage._ipu is not None:
+            return stage._ipu
+        return self._ipu_of_stage(stage) if ipu is None else ipu
+
+    def _ipu_of_stage(self, stage: Stage) -> int:
+        return stage._stage_id
+
+    def _ipus_of_a_replica(self, blocks: Iterable[Tuple[Optional[str], Optional[int]]]) -> int:
+        """How many IPUs a replica needs whose forward runs these blocks."""
+        return 1 + max([0, *(self._ipu_of(*block) or 0 for block in blocks)])
+
     def __deepcopy__(self, memo: Dict[int, Any]) -> "_ExecutionStrategy":
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
@@ -156,14 +172,6 @@ class PipelinedExecution(_ExecutionStrategy):
         ipus = [ipu for ipu in (self._ipu_of(*block) for block in blocks) if ipu is not None]
         return 1 + sum(before != after for before, after in zip(ipus, ipus[1:]))
 
-    def _ipu_of(self, block: Optional[str], ipu: Optional[int]) -> Optional[int]:
-        stage = self._block_map.get(block) if block is not None else None
-        if stage is None:
-            return ipu
-        if stage._ipu is not None:
-            return stage._ipu
-        return stage._stage_id if ipu is None else ipu
-
 
 class ShardedExecution(PipelinedExecution):
     """Stages run one after the other, on one micro-batch at a time."""
@@ -195,7 +203,8 @@ class _PhasedExecution(_ExecutionStrategy):
             else:
                 phase = Phase(given)  # type: ignore[arg-type]
             self._phases.append(phase)
-            for stage in phase.stages:
+            for place, stage in enumerate(phase.stages):
+                stage._stage_id = place
                 stage._phase_id = number
                 self._add(stage)
 
@@ -242,6 +251,9 @@ class ParallelPhasedExecution(_PhasedExecution):
     """Phases alternate between two groups of IPUs: even phases on even ones, odd on odd ones."""
 
     _serial = False
+
+    def _ipu_of_stage(self, stage: Stage) -> int:
+        return 2 * stage._stage_id + stage._phase_id % 2
 
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> "ParallelPhasedExecution":
         """Whether tensors leave the chip between forward and backward."""

@@ -55,6 +55,7 @@ class PoplarExecutor(Inspection):
         self._inputs: Optional[Bound] = None  # of the call that was compiled for,
         self._compiled_for: Optional[Bound] = None  # and what others are compared with
         self._output_structure: Any = None
+        self._ipus = 1  # over which forward's blocks were spread
         self._modes: Dict[str, bool] = {}  # of the modules when they were compiled
         # Calls with nothing but tensors skip what others need; see __call__.
         self._tensors_only = False
@@ -67,10 +68,12 @@ class PoplarExecutor(Inspection):
         this: Any = weakref.ref(self)
         self._core = poptorch_core.Executor(
             training,
+            _wrapping.class_name(model),
             lambda: _wrapping.named_weights(this()._traced, "parameters"),
             lambda: _wrapping.named_weights(this()._traced, "buffers"),
             lambda tensors: this()._forward(tensors),
             lambda: _structure.described(this()._output_structure),
+            lambda: this()._ipus,
             options._core,
             optim.described(optimizer) if optimizer is not None else None,
         )
@@ -94,7 +97,9 @@ class PoplarExecutor(Inspection):
         args, kwargs = bound.rebuild(tensors)
         with blocks_of_forward() as blocks:
             result = self._traced(*args, **kwargs)
-        stages = self._options._execution_strategy._pipeline_stages(blocks)
+        strategy = self._options._execution_strategy
+        self._ipus = strategy._ipus_of_a_replica(blocks)
+        stages = strategy._pipeline_stages(blocks)
         poptorch_core.check_pipeline(self._options._core, stages, self._training)
         outputs: List[torch.Tensor] = []
         structure = _structure.flatten(result, outputs)

@@ -148,6 +148,11 @@ def is_wrapped(module: torch.nn.Module) -> bool:
     return bool(executors_of(module))
 
 
+def class_name(module: torch.nn.Module) -> str:
+    """The name of the user's class, also while the module is wrapped."""
+    return str(getattr(type(module), "_poptorch_original", type(module)).__name__)
+
+
 def wrap(module: torch.nn.Module, executor: Any) -> None:
     """Connect the module and its weights to the executor that trains them.
 

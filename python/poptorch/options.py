@@ -232,7 +232,7 @@ class Options(OptionGroup):
     def connectionType(self, connection_type: ConnectionType) -> "Options":
         """When the model takes its devices.
 
-        Default: ConnectionType.Always, before it is compiled. OnDemand: when it first runs. Never:
+        Default: ConnectionType.Always, before it is compiled. OnDemand: after that. Never:
         it can only be compiled.
         """
         self.set(connection_type=connection_type)

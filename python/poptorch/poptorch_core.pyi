@@ -31,10 +31,12 @@ class Executor:
     def __init__(
         self,
         training: bool,
+        name: str,
         parameters: Callable[..., Any],
         buffers: Callable[..., Any],
         forward: Callable[..., Any],
         output_structure: Callable[..., Any],
+        ipus: Callable[..., Any],
         options: Options,
         optimizer: Optional[Optimizer] = ...,
     ) -> None: ...

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/api/hardware.h"
 #include "tessera/api/options/options.h"
 #include "tessera/base/error.h"
 #include "tessera/base/error_log.h"
@@ -27,15 +26,6 @@ IpuModel model_of_version(std::string_view version) {
   if (version == "ipu21") return {21, 1472};
   fail(ErrorKind::user, "POPTORCH_IPU_MODEL_VERSION must be ipu1, ipu2 or ipu21, not '{}'",
        version);
-}
-
-void check_devices(const Options& options) {
-  if (options.connection_type() == ConnectionType::never || ipu_model(options)) return;
-  const int64_t wanted = options.replication_factor();
-  check(wanted <= num_virtual_ipus(),
-        "Failed to acquire {} IPU(s): this machine has {}; set TESSERA_NUM_IPUS to {} or more, or "
-        "use the IPU model",
-        wanted, num_virtual_ipus(), wanted);
 }
 
 }  // namespace
@@ -69,7 +59,7 @@ bool checks_calls() {
 void prepare_process(const Options& options) {
   set_error_log_folder(options.log_dir());
   limit_repeated_logs(options.max_repeat_logs());
-  check_devices(options);
+  ipu_model(options);  // fails where it does not exist
   const std::string_view engine = variable("POPLAR_ENGINE_OPTIONS");
   if (engine.empty()) return;
   const auto parsed = nlohmann::json::parse(engine, nullptr, /*allow_exceptions=*/false);

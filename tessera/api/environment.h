@@ -30,8 +30,7 @@ bool checks_calls();
 
 // To be called first when a program is compiled. From then on messages and long errors of the
 // process follow these options (maxRepeatLogs, logDir). Fails where the environment asks for what
-// cannot be: more devices than there are, an IPU model that does not exist, POPLAR_ENGINE_OPTIONS
-// that are no JSON object.
+// cannot be: an IPU model that does not exist, POPLAR_ENGINE_OPTIONS that are no JSON object.
 void prepare_process(const Options& options);
 
 }  // namespace tessera

@@ -67,16 +67,6 @@ TEST_F(Environment, AVersionThatDoesNotExist) {
   EXPECT_THROW(prepare_process(options_), Error);
 }
 
-// spec: 12 acquisition errors
-TEST_F(Environment, DevicesThatAreNotThere) {
-  set("TESSERA_NUM_IPUS", "0");
-  EXPECT_THROW(prepare_process(options_), Error);
-  EXPECT_NO_THROW(prepare_process(Options().useIpuModel(true)));
-  EXPECT_NO_THROW(prepare_process(Options().useOfflineIpuTarget()));
-  set("TESSERA_NUM_IPUS", "1");
-  EXPECT_NO_THROW(prepare_process(options_));
-}
-
 // spec: 7 POPLAR_ENGINE_OPTIONS
 TEST_F(Environment, EngineOptionsAreAnObject) {
   for (const char* text : {"", "{}", R"({"a":"b","c":1})"}) {

@@ -1,6 +1,5 @@
 #include "tessera/api/hardware.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
@@ -25,17 +24,6 @@ bool uses_ipu_model() {
 
 }  // namespace
 
-int64_t num_virtual_ipus() {
-  const std::string_view text = environment("TESSERA_NUM_IPUS");
-  if (text.empty()) return 16;
-  int64_t count = -1;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  check(error == std::errc() && stop == end && count >= 0, ErrorKind::value,
-        "TESSERA_NUM_IPUS must be the number of virtual IPUs, 0 or more, got '{}'", text);
-  return count;
-}
-
 bool ipuHardwareIsAvailable(int64_t num_ipus) {
   return num_ipus >= 1 && num_ipus <= num_virtual_ipus() && !uses_ipu_model();
 }
@@ -44,7 +32,7 @@ int64_t ipuHardwareVersion() {
   check(ipuHardwareIsAvailable(), ErrorKind::assertion,
         "there is no IPU hardware to ask for its version: {}",
         uses_ipu_model() ? "the environment asks for the IPU model" : "TESSERA_NUM_IPUS is 0");
-  return 2;
+  return IpuFacts().version;
 }
 
 }  // namespace tessera

@@ -5,10 +5,9 @@
 
 #include <cstdint>
 
-namespace tessera {
+#include "tessera/device/topology.h"
 
-// How many virtual IPUs this machine has, whether or not they are in use.
-int64_t num_virtual_ipus();
+namespace tessera {
 
 // Whether a device of that many IPUs exists; it may be busy.
 bool ipuHardwareIsAvailable(int64_t num_ipus = 1);

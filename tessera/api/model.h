@@ -154,6 +154,7 @@ class Model {
 
   ModelAccess access() {
     return {
+        .name = module_->name(),
         .parameters = [m = module_] { return detail::named_tensors(m->named_parameters()); },
         .buffers = [m = module_] { return detail::named_tensors(m->named_buffers()); },
         .forward = [f = forward_](const std::vector<at::Tensor>& inputs) { return (*f)(inputs); },

@@ -53,10 +53,24 @@ void raise_pending_signal() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+// Executors in reference cycles keep their devices until they are found. Not PyGC_Collect(), which
+// does nothing where a program turned the collector off.
+void collect_garbage() {
+  const py::gil_scoped_acquire gil;
+  py::module_::import("gc").attr("collect")();
+}
+
 std::function<std::string()> text_of(const py::function& function) {
   return [text = held(function)] {
     const py::gil_scoped_acquire gil;
     return (*text)().cast<std::string>();
+  };
+}
+
+std::function<int64_t()> number_of(const py::function& function) {
+  return [number = held(function)] {
+    const py::gil_scoped_acquire gil;
+    return (*number)().cast<int64_t>();
   };
 }
 
@@ -67,10 +81,12 @@ Forward forward_of(const py::function& function) {
   };
 }
 
-ModelAccess access_to(const py::function& parameters, const py::function& buffers,
-                      const py::function& forward, const py::function& output_structure,
+ModelAccess access_to(const std::string& name, const py::function& parameters,
+                      const py::function& buffers, const py::function& forward,
+                      const py::function& output_structure, const py::function& ipus,
                       const Options& options) {
-  return {.parameters = list_of(parameters),
+  return {.name = name,
+          .parameters = list_of(parameters),
           .buffers = list_of(buffers),
           .forward = forward_of(forward),
           .front_end = {.locate =
@@ -81,7 +97,9 @@ ModelAccess access_to(const py::function& parameters, const py::function& buffer
                         .throw_wrapped = &throw_as_python_error,
                         .unwrapped = &carried_by_python_error},
           .poll = &raise_pending_signal,
-          .output_structure = text_of(output_structure)};
+          .output_structure = text_of(output_structure),
+          .ipus = number_of(ipus),
+          .reclaim = &collect_garbage};
 }
 
 // Whether dictionaries still hold the objects they held: `entries` are (dictionary, key, object),
@@ -127,18 +145,21 @@ void bind_executor(py::module_& module) {
   py::class_<Executor> executor(module, "Executor");
   bind_inspection(executor);
   executor
-      .def(py::init([](bool training, const py::function& parameters, const py::function& buffers,
-                       const py::function& forward, const py::function& output_structure,
+      .def(py::init([](bool training, const std::string& name, const py::function& parameters,
+                       const py::function& buffers, const py::function& forward,
+                       const py::function& output_structure, const py::function& ipus,
                        const Options& options, std::optional<Optimizer> optimizer) {
              options.freeze();
              const auto purpose = training ? Purpose::training : Purpose::inference;
-             auto model = access_to(parameters, buffers, forward, output_structure, options);
+             auto model =
+                 access_to(name, parameters, buffers, forward, output_structure, ipus, options);
              const py::gil_scoped_release release;
              return std::make_unique<Executor>(purpose, std::move(model), options,
                                                std::move(optimizer));
            }),
-           py::arg("training"), py::arg("parameters"), py::arg("buffers"), py::arg("forward"),
-           py::arg("output_structure"), py::arg("options"), py::arg("optimizer") = py::none())
+           py::arg("training"), py::arg("name"), py::arg("parameters"), py::arg("buffers"),
+           py::arg("forward"), py::arg("output_structure"), py::arg("ipus"), py::arg("options"),
+           py::arg("optimizer") = py::none())
       .def(
           "run",
           [](Executor& self, const PyNamed& inputs) { return self.run(named_tensors(inputs)); },

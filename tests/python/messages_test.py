@@ -437,7 +437,7 @@ def blocks(*ipus):
     "ipus, stages", [((0, 1), 2), ((0, 0, 1, 1, 2), 3), ((0, 1, 0), 3), ((0, 0), 1), ((), 1)]
 )
 def test_pipelines_need_enough_micro_batches(ipus, stages):
-    options = poptorch.Options().showCompilationProgressBar(False)
+    options = poptorch.Options().showCompilationProgressBar(False).autoRoundNumIPUs()
     if stages > 1:
         message = message_of(
             lambda: poptorch.inferenceModel(blocks(*ipus), options)(torch.ones(2, 2))

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "tessera/api/acquire_device.h"
 #include "tessera/api/environment.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -106,6 +107,7 @@ std::vector<at::Tensor> Executor::run_compiled(c10::ArrayRef<at::Tensor> inputs,
   const auto start = std::chrono::steady_clock::now();
   const auto prepare = [&] {
     if (!isAttachedToDevice()) attachToDevice();
+    if (device_.is_lost()) device_ = take_device();  // the parent's, before a fork
     program_.check_inputs(inputs);
     return weights_.are_on_device();
   };
@@ -153,7 +155,23 @@ void Executor::attachToDevice() {
         "Trying to attach to an offline device: with ConnectionType.Never or an offline target a "
         "model can only be compiled");
   check(!isAttachedToDevice(), "attachToDevice: the model is attached already");
+  attach(take_device());
+}
+
+Device Executor::take_device() const {
+  if (!computes_) return {};
+  const std::string_view purpose = purpose_ == Purpose::training ? "training" : "inference";
+  return acquire_device(options_,
+                        {.ipus_per_replica = model_.ipus ? model_.ipus() : 1,
+                         .purpose = fmt::format("{} model '{}'", purpose,
+                                                options_.model_name().value_or(model_.name)),
+                         .poll = model_.poll,
+                         .reclaim = model_.reclaim});
+}
+
+void Executor::attach(Device device) {
   program_.attach(rng_);
+  device_ = std::move(device);
   program_.session().check_values(options_.Precision().floating_point_exceptions());
   program_.session().check_calls(checks_calls());
   optimizer_.send_hyperparameters();
@@ -171,6 +189,7 @@ void Executor::detachFromDevice() {
   if (optimizer_.has_loaded_state()) optimizer_.send_state();  // perhaps only a part of one
   optimizer_.bring_state();
   program_.detach();
+  device_.release();
 }
 
 void Executor::destroy() {
@@ -182,6 +201,7 @@ void Executor::destroy() {
   }
   optimizer_.clear();
   program_.detach();
+  device_.release();
   weights_.clear();
   program_.clear();
 }

@@ -27,6 +27,7 @@
 #include "tessera/api/executor/weights_link.h"
 #include "tessera/api/optimizer/optimizer.h"
 #include "tessera/api/options/options.h"
+#include "tessera/device/registry.h"
 
 namespace tessera {
 
@@ -135,6 +136,11 @@ class Executor {
   void check_callable_inside() const;
   void check_weights_sent();
 
+  // The device: taken when the model is attached, given back when it is detached. None for what
+  // computes nothing.
+  Device take_device() const;
+  void attach(Device device);
+
   bool is_offline() const { return options_.connection_type() == ConnectionType::never; }
 
   // Recursive: while compiling, forward may read a weight, which asks for its newest value.
@@ -143,6 +149,8 @@ class Executor {
   ModelAccess model_;
   Options options_;
   ReplicaGroupings groupings_;
+  bool computes_ = true;  // there is something in the program that a device has to do
+  Device device_;         // before the program: the session ends before its device is given back
   Program program_;
   WeightsLink weights_;
   OptimizerLink optimizer_;

@@ -141,6 +141,13 @@ CompileOptions compile_options(const Options& options, CompileProgress& progress
   return compile;
 }
 
+// False where all that forward returns was there before it ran.
+bool computes_something(const Graph& graph) {
+  const auto changes = [](const State& state) { return state.after_update != state.initial; };
+  return !graph.outputs().empty() ||
+         std::any_of(graph.states().begin(), graph.states().end(), changes);
+}
+
 }  // namespace
 
 void Executor::compile(const std::vector<NamedTensor>& inputs) {
@@ -165,6 +172,9 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   CompiledStep step;
   StepSignature signature = complete(captured, step, inputs);
   progress.captured();
+  computes_ = computes_something(captured.graph);
+  const bool at_once = options_.connection_type() == ConnectionType::always;
+  Device device = at_once ? take_device() : Device();
 
   step.executable = tessera::compile(std::move(captured.graph), std::move(signature),
                                      compile_options(options_, progress));
@@ -174,7 +184,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   weights_.bind(captured, purpose_ == Purpose::training);
   program_.load(std::move(step),
                 {.poll = model_.poll, .synthetic_data = options_.synthetic_data()});
-  if (!is_offline()) attachToDevice();
+  if (!is_offline()) attach(at_once ? std::move(device) : take_device());
   compilation_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

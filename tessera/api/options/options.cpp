@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "tessera/api/environment.h"
-#include "tessera/api/hardware.h"
 #include "tessera/api/options/option_warnings.h"
 #include "tessera/api/options/options_json.h"
 #include "tessera/api/spoken.h"
@@ -114,31 +113,6 @@ std::span<const OptionField> option_fields() {
       {.name = "autotuned", .kind = OptionKind::flag},
   };
   return rows;
-}
-
-// Devices are numbered as on a machine with IPUs: first each IPU by itself, then pairs of them,
-// then groups of four, and so on. How many IPUs the device of this number has; 0 where there is
-// none.
-int64_t ipus_of_device(int64_t id) {
-  const int64_t count = num_virtual_ipus();
-  for (int64_t size = 1; size <= count; size *= 2) {
-    if (id < count / size) return size;
-    id -= count / size;
-  }
-  return 0;
-}
-
-void check_device(int64_t id, int64_t needed) {
-  const int64_t ipus = ipus_of_device(id);
-  check(ipus > 0,
-        "useIpuId({}): there is no device of this number; there are {} IPUs, and groups of "
-        "them",
-        id, num_virtual_ipus());
-  check(ipus >= needed, "useIpuId({}): the device has {} IPUs, but the model needs {}", id, ipus,
-        needed);
-  if (ipus == needed) return;
-  warn_about_option("useIpuId({}): the device has {} IPUs, but the model needs only {}", id, ipus,
-                    needed);
 }
 
 }  // namespace
@@ -489,7 +463,6 @@ void Options::check_for_compile() const {
     log(LogLevel::info, "From the user configuration: Ipu model: {}",
         *use ? "Enabled" : "Disabled");
   }
-  if (ipu_id()) check_device(*ipu_id(), replication_factor());
   if (!ipu_version()) return;
   check(!ipu_model(*this),
         "useOfflineIpuTarget: an offline target cannot be used with the IPU model");
