@@ -122,7 +122,7 @@ void add_state(Digest& digest, const Graph& graph, const State& state) {
 
 void add_graph(Digest& digest, const Graph& graph) {
   LineNumbers lines;
-  digest.add(graph.name).add(graph.inputs().size()).add(graph.states().size());
+  digest.add(graph.inputs().size()).add(graph.states().size());
   digest.add(graph.nodes().size()).add(graph.outputs().size());
   for (const Input& input : graph.inputs()) add_input(digest, graph, input);
   for (const State& state : graph.states()) add_state(digest, graph, state);

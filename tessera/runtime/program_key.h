@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-// What a step computes: its graph with its constants, and its signature. The values of states are
-// no part of it, nor are the user's files and lines; but which nodes stand on the same line is, so
-// that the lines of one program can take the place of another's (source_lines()). 64 hexadecimal
-// digits, as below.
+// What a step computes: its graph with its constants, and its signature. Its name and the values of
+// states are no part of it, nor are the user's files and lines; but which nodes stand on the same
+// line is, so that the lines of one program can take the place of another's (source_lines()). 64
+// hexadecimal digits, as below.
 std::string program_key(const Graph& graph, const StepSignature& signature);
 
 // The program and how it is compiled: all that may change what is made of it. Threads, what is
