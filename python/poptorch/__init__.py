@@ -17,7 +17,7 @@ from ._annotations import recomputationCheckpoint, removeBlocks, serializedMatMu
 from ._annotations import set_available_memory
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import createPoptorchError
-from ._executor import PoplarExecutor, inferenceModel, trainingModel
+from ._executor import PoplarExecutor, inferenceModel, load, trainingModel
 from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._module_repr import module_repr, print
 from ._multi_conv import MultiConv
@@ -106,6 +106,7 @@ __all__ = [
     "ipuHardwareIsAvailable",
     "ipuHardwareVersion",
     "isRunningOnIpu",
+    "load",
     "logger",
     "module_repr",
     "nop",

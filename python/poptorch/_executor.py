@@ -3,11 +3,11 @@
 import collections.abc
 import warnings
 import weakref
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 
-from . import _process, _structure, _wrapping, optim, poptorch_core
+from . import _process, _saving, _structure, _wrapping, optim, poptorch_core
 from ._annotations import blocks_of_forward
 from ._arguments import Bound, Signature, difference, in_order_of
 from ._capture import capturing, keeping_registered
@@ -214,6 +214,29 @@ class PoplarExecutor(Inspection):
         compiled = self._core.isCompiled()  # then it only warns
         self._core.compile([] if compiled else self._prepared(args, kwargs))
 
+    def compileAndExport(
+        self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any
+    ) -> None:
+        """Compile for these arguments, and save() the result."""
+        self.compile(*args, **kwargs)
+        self.save(filename, export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled program to a file, with the weights, the optimiser and its state.
+
+        With `export_model`, poptorch.load() makes the model from it again, which must be picklable
+        then; without, loadExecutable() takes the program for a model that was wrapped. Missing
+        folders are made; a folder as the name stands for `model.poptorch` in it.
+        """
+        _saving.save(self, filename, export_model, save_rng_state)
+
+    def loadExecutable(self, filename: str) -> None:
+        """Take the program of a file in place of compiling; Error where it is another model's.
+
+        The weights are the module's. Nothing in the file is run.
+        """
+        _saving.take_program(self, _saving.opened(filename))
+
     def isCompiled(self) -> bool:
         """True between compiling and destroy()."""
         return self._core.isCompiled()
@@ -313,6 +336,11 @@ class PoplarExecutor(Inspection):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles have the module, options, optimiser and random state, no program."""
+        made_from, state = self._made_from()
+        return restored, (type(self), *made_from, state)
+
+    def _made_from(self) -> Tuple[tuple, Dict[str, Any]]:
+        """What restored() makes an executor like this one of."""
         others = {k: v for k, v in self.__dict__.items() if k not in self._own and k != "_own"}
         state = {
             "rng_state": self._core.rng_state if self._core.isCompiled() else None,
@@ -321,10 +349,13 @@ class PoplarExecutor(Inspection):
             "others": others,
         }
         made_from = (self._user_model, self._options.clone(), self._training, self._optimizer)
-        return _restored, (type(self), *made_from, state)
+        return made_from, state
 
 
-def _restored(kind, model, options, training, optimizer, state):
+def restored(
+    kind: Any, model: Any, options: Options, training: bool, optimizer: Any, state: Dict[str, Any]
+) -> PoplarExecutor:
+    """Make an executor again of what _made_from() gave."""
     executor = kind.__new__(kind)
     PoplarExecutor.__init__(executor, model, options, training, optimizer)
     executor._traced.training = state["training"]
@@ -400,3 +431,20 @@ def inferenceModel(
     It may also be an executor: its module is wrapped.
     """
     return PoplarExecutor(model, options, training=False)
+
+
+def load(filename: str, edit_opts_fn: Optional[Callable[[Options], None]] = None) -> PoplarExecutor:
+    """Make a model and its executor again from a file that was saved with export_model=True.
+
+    `edit_opts_fn` is called with the options before the model is wrapped. The file holds pickled
+    objects, which can run code when they are loaded: only load files that you trust.
+    """
+    saved = _saving.opened(filename)
+    made_from, arguments = _saving.unpickled(saved)
+    kind, model, options, training, optimizer, state = made_from
+    poptorch_core.drop_offline_target(options._core)
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = restored(kind, model, options, training, optimizer, state)
+    _saving.take_program(executor, saved, arguments, optimizer_state=training)
+    return executor

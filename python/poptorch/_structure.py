@@ -75,10 +75,10 @@ class Leaf:
         return "<tensor>"
 
     def __reduce__(self) -> str:
-        return "_LEAF"  # there is one in every process
+        return "LEAF"  # there is one in every process
 
 
-_LEAF = Leaf()
+LEAF = Leaf()
 
 
 class Node:
@@ -111,14 +111,14 @@ class Node:
         return [f"{prefix}.{i}" for i in range(len(self.children))]
 
 
-class _Sequence(Node):
+class Sequence(Node):
     """A tuple or list."""
 
     def rebuild(self, tensors):
         return self.kind(rebuild(child, tensors) for child in self.children)
 
 
-class _NamedTuple(Node):
+class NamedTuple(Node):
     """A namedtuple, or a class derived from one."""
 
     def rebuild(self, tensors):
@@ -206,7 +206,7 @@ class _Custom(Node):
     """An object of a type that was registered."""
 
     def __init__(self, kind, count, like):
-        super().__init__(kind, [_LEAF] * count)
+        super().__init__(kind, [LEAF] * count)
         self.like = like
 
     def rebuild(self, tensors):
@@ -235,7 +235,7 @@ def flatten(value: Any, tensors: list) -> Any:
     """Append the tensors in `value` to `tensors`; return what rebuild() needs to know."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        return _LEAF
+        return LEAF
     before = len(tensors)
     node = _flatten_container(value, tensors)
     return value if node is None or len(tensors) == before else node
@@ -257,7 +257,7 @@ def _flatten_container(value, tensors):
     if isinstance(value, (tuple, list)):
         children = [flatten(item, tensors) for item in value]
         named = isinstance(value, tuple) and hasattr(value, "_fields")
-        return (_NamedTuple if named else _Sequence)(kind, children)
+        return (NamedTuple if named else Sequence)(kind, children)
     if isinstance(value, collections.abc.Mapping):
         before = len(tensors)
         children = [flatten(item, tensors) for item in value.values()]
@@ -283,7 +283,7 @@ def _flatten_container(value, tensors):
 
 def rebuild(structure: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """The inverse of flatten."""
-    if structure is _LEAF:
+    if structure is LEAF:
         return next(tensors)
     if isinstance(structure, Node):
         return structure.rebuild(tensors)
@@ -294,7 +294,7 @@ def described(structure: Any) -> str:
     """The structure as text, for callers who are not Python: `(<tensor>, [<tensor>, 3])`."""
     if isinstance(structure, Node):
         return _described_node(structure)
-    if structure is _LEAF or structure is None or type(structure) in (bool, int, float, str):
+    if structure is LEAF or structure is None or type(structure) in (bool, int, float, str):
         return repr(structure)
     if type(structure) in (tuple, list):
         return _in_brackets(type(structure), [described(item) for item in structure])
@@ -307,9 +307,9 @@ def _described_node(node):
         keys = [described(key) for key in node.keys]
         text = "{" + ", ".join(f"{key}: {item}" for key, item in zip(keys, inside)) + "}"
         return text if node.kind is dict else f"{node.kind.__name__}({text})"
-    if isinstance(node, _Sequence) and node.kind in (tuple, list):
+    if isinstance(node, Sequence) and node.kind in (tuple, list):
         return _in_brackets(node.kind, inside)
-    if isinstance(node, (_NamedTuple, _Dataclass)):
+    if isinstance(node, (NamedTuple, _Dataclass)):
         names = [name[1:] for name in node.names("")]
         inside = [f"{name}={item}" for name, item in zip(names, inside)]
     return f"{node.kind.__name__}({', '.join(inside)})"
@@ -323,16 +323,16 @@ def _in_brackets(kind, items):
 
 def is_tensor(structure: Any) -> bool:
     """True for a single tensor."""
-    return structure is _LEAF
+    return structure is LEAF
 
 
 def is_tuple_of_tensors(structure: Any) -> bool:
     """True for a plain tuple with nothing but tensors in it."""
-    return type(structure) is _Sequence and structure.kind is tuple and _all_leaves(structure)
+    return type(structure) is Sequence and structure.kind is tuple and _all_leaves(structure)
 
 
 def _all_leaves(node):
-    return all(child is _LEAF for child in node.children)
+    return all(child is LEAF for child in node.children)
 
 
 def has_tensors(value: Any) -> bool:
@@ -351,7 +351,7 @@ def has_mapping(structure: Any) -> bool:
 
 def names_of(structure: Any, name: str) -> List[str]:
     """What messages call the tensors of a structure: "batch.images", "args.1"."""
-    if structure is _LEAF:
+    if structure is LEAF:
         return [name]
     if not isinstance(structure, Node):
         return []
@@ -374,7 +374,7 @@ def noting_order(structure: Any) -> Any:
 
 def ordered_as(wanted: Any, got: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """(structure, tensors) of `got`, with its dictionaries in the order of those of `wanted`."""
-    if got is _LEAF:
+    if got is LEAF:
         return got, [next(tensors)]
     if not isinstance(got, Node):
         return got, []
@@ -409,7 +409,7 @@ def constants_in(structure: Any) -> Iterator[Any]:
     if children is not None:
         for child in children:
             yield from constants_in(child)
-    elif structure is not _LEAF:
+    elif structure is not LEAF:
         yield structure
 
 
@@ -428,7 +428,7 @@ def snapshot(structure: Any) -> Any:
 
 def same(a: Any, b: Any) -> bool:
     """True where two structures are equal, constants included."""
-    if a is _LEAF or b is _LEAF:
+    if a is LEAF or b is LEAF:
         return a is b
     if type(a) is not type(b):
         return False

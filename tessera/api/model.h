@@ -105,6 +105,24 @@ class Model {
     executor_->replicaGrouping(parameter, type, shards, mode);
   }
 
+  // Writes the compiled program and the values of its states to a file; see Executor::save().
+  void save(const std::string& path, bool save_rng_state = true) {
+    executor_->save(path, {.rng_state = save_rng_state});
+  }
+
+  template <typename... Tensors>
+  void compileAndExport(const std::string& path, const Tensors&... inputs) {
+    compile(inputs...);
+    save(path);
+  }
+
+  // Takes the program of such a file in place of compiling; the weights are the module's. Error
+  // where the file has another program. forward() must not be a template, or have overloads.
+  void loadExecutable(const std::string& path) {
+    if (!isCompiled()) set_forward_of(&ModuleType::forward);
+    executor_->loadExecutable(path);
+  }
+
   // The user's module, with its newest weights.
   Module& module() {
     executor_->copyWeightsToHostIfNeeded();
@@ -151,6 +169,17 @@ class Model {
     std::any result;
     std::string structure;  // see StepSignature
   };
+
+  using ModuleType = std::remove_reference_t<decltype(*std::declval<Module&>())>;
+
+  template <typename Result, typename Type, typename... Tensors>
+  void set_forward_of(Result (Type::*)(Tensors...)) {
+    set_forward<Result, std::remove_cvref_t<Tensors>...>();
+  }
+  template <typename Result, typename Type, typename... Tensors>
+  void set_forward_of(Result (Type::*)(Tensors...) const) {
+    set_forward<Result, std::remove_cvref_t<Tensors>...>();
+  }
 
   ModelAccess access() {
     return {

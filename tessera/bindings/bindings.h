@@ -20,6 +20,8 @@ void bind_optimizer(pybind11::module_& module);  // before executors, which take
 void bind_executor(pybind11::module_& module);
 // What an executor tells about its program and its last call.
 void bind_inspection(pybind11::class_<Executor>& executor);
+// Its files.
+void bind_saving(pybind11::module_& module, pybind11::class_<Executor>& executor);
 void bind_batches(pybind11::module_& module);
 void bind_capture(pybind11::module_& module);
 void bind_process(pybind11::module_& module);

@@ -144,6 +144,7 @@ void bind_executor(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<Executor> executor(module, "Executor");
   bind_inspection(executor);
+  bind_saving(module, executor);
   executor
       .def(py::init([](bool training, const std::string& name, const py::function& parameters,
                        const py::function& buffers, const py::function& forward,

@@ -154,11 +154,25 @@ void add_anchor(Digest& digest, const StepAnchor& anchor) {
   digest.add(name).add(tensor).add(source).add(index).add(mode).add(period);
 }
 
+void add_groups(Digest& digest, const ReplicaGroups& groups) {
+  const auto& [size, orthogonal] = groups;
+  digest.add(size).add(orthogonal);
+}
+
+void add_grouped_state(Digest& digest, const GroupedState& grouped) {
+  const auto& [state, groups, of_every_replica] = grouped;
+  digest.add(state).add(of_every_replica);
+  add_groups(digest, groups);
+}
+
 void add_signature(Digest& digest, const StepSignature& signature) {
-  const auto& [accumulation, iterations, inputs, outputs, returned, structure, back, anchors] =
-      signature;
-  digest.add(accumulation).add(iterations).add(inputs.size()).add(outputs.size());
+  const auto& [accumulation, iterations, replicas, input_groups, inputs, outputs, returned,
+               structure, back, anchors, grouped_states] = signature;
+  digest.add(accumulation).add(iterations).add(replicas).add(inputs.size()).add(outputs.size());
   digest.add(returned.size()).add(structure).add(back.size()).add(anchors.size());
+  add_groups(digest, input_groups);
+  digest.add(grouped_states.size());
+  for (const GroupedState& grouped : grouped_states) add_grouped_state(digest, grouped);
   for (const StepInput& input : inputs) add_step_input(digest, input);
   for (const StepOutput& output : outputs) add_step_output(digest, output);
   for (const ReturnedTensor& tensor : returned) add_returned(digest, tensor);

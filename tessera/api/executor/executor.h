@@ -24,6 +24,7 @@
 #include "tessera/api/executor/perf_counters.h"
 #include "tessera/api/executor/program.h"
 #include "tessera/api/executor/replica_grouping.h"
+#include "tessera/api/executor/saved_model.h"
 #include "tessera/api/executor/weights_link.h"
 #include "tessera/api/optimizer/optimizer.h"
 #include "tessera/api/options/options.h"
@@ -62,6 +63,20 @@ class Executor {
 
   // Compiles for these inputs. A second time it warns and does nothing.
   void compile(const std::vector<NamedTensor>& inputs);
+
+  // Writes the compiled program with the values of its states, its example inputs and where its
+  // random numbers are. The file is whole or as it was before; Error where it cannot be written.
+  void save(const std::string& path, const SaveRequest& request = {});
+
+  // Takes the program of the file in place of compiling: the model is captured with the file's
+  // inputs, and Error where that is not the file's program. Weights are the module's; random
+  // numbers go on as in the file; what the optimiser remembers is the file's where that is asked
+  // for.
+  void loadExecutable(std::shared_ptr<const SavedModel> saved, bool with_optimizer_state = false);
+  void loadExecutable(const std::string& path);
+  // The same at the next compilation, for inputs that are not known yet.
+  void load_when_compiled(std::shared_ptr<const SavedModel> saved,
+                          bool with_optimizer_state = false);
 
   bool isCompiled() const { return program_.is_compiled(); }
   bool isAttachedToDevice() const { return program_.is_attached(); }
@@ -127,6 +142,11 @@ class Executor {
                                           CompiledStep& step) const;
   void add_gradient_counts(Graph& graph, CompiledStep& step) const;
 
+  // Files: executor_files.cpp.
+  std::vector<at::Tensor> state_values();
+  void check_saved(const SavedModel& saved) const;
+  void restore(const SavedModel& saved);
+
   std::vector<at::Tensor> run_compiled(c10::ArrayRef<at::Tensor> inputs,
                                        std::unique_lock<std::recursive_mutex>& lock);
   void send_loaded_state();
@@ -158,6 +178,8 @@ class Executor {
   RngState rng_;
   bool has_seed_ = false, has_rng_state_ = false;  // what the user may know of it
   double compilation_seconds_ = 0;
+  std::shared_ptr<const SavedModel> to_load_;  // in place of compiling
+  bool load_optimizer_state_ = false;          // ... with it
 };
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "tessera/api/environment.h"
 #include "tessera/api/executor/compile_hooks.h"
 #include "tessera/api/executor/executor.h"
+#include "tessera/api/executor/find_program.h"
 #include "tessera/api/executor/input_check.h"
 #include "tessera/api/executor/tensor_names.h"
 #include "tessera/api/graph_export.h"
@@ -22,7 +23,9 @@
 #include "tessera/ops/registry.h"
 #include "tessera/passes/add_optimizer.h"
 #include "tessera/runtime/environment.h"
+#include "tessera/runtime/program_key.h"
 #include "tessera/torch/convert.h"
+#include "tessera/torch/dispatch.h"
 #include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
@@ -40,6 +43,9 @@ class CompileProgress {
   }
   void captured() { reach(captured_percent); }
   void compiled(int percent) { reach(captured_percent + percent * (100 - captured_percent) / 100); }
+  void found(const FoundProgram& program) {
+    if (bar_) bar_->set_postfix(program.saved_time);
+  }
 
  private:
   static constexpr int captured_percent = 30;
@@ -148,6 +154,17 @@ bool computes_something(const Graph& graph) {
          std::any_of(graph.states().begin(), graph.states().end(), changes);
 }
 
+// Copies of what the program was captured with: the user's own tensors may change.
+std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& inputs) {
+  const NotRecorded quiet;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> copies;
+  for (const NamedTensor& input : inputs) {
+    copies.push_back(input.tensor.detach().clone(at::MemoryFormat::Contiguous));
+  }
+  return copies;
+}
+
 }  // namespace
 
 void Executor::compile(const std::vector<NamedTensor>& inputs) {
@@ -171,13 +188,22 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   Capture captured = capture_step(inputs);
   CompiledStep step;
   StepSignature signature = complete(captured, step, inputs);
+  step.facts = {.program = program_key(captured.graph, signature),
+                .lines = source_lines(captured.graph),
+                .examples = copies_of(micro_batch(inputs)),
+                .options = compile_options(options_, progress)};
   progress.captured();
   computes_ = computes_something(captured.graph);
   const bool at_once = options_.connection_type() == ConnectionType::always;
   Device device = at_once ? take_device() : Device();
 
-  step.executable = tessera::compile(std::move(captured.graph), std::move(signature),
-                                     compile_options(options_, progress));
+  const FoundProgram found =
+      to_load_ ? take_program(*to_load_, captured.graph, std::move(signature), step.facts)
+               : find_program(std::move(captured.graph), std::move(signature), step.facts, options_,
+                              model_.poll);
+  step.executable = found.executable;
+  progress.found(found);
+  step.facts.options.progress = {};
   export_graph(step.executable->graph());
   progress.reach(100);
 
@@ -185,6 +211,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   program_.load(std::move(step),
                 {.poll = model_.poll, .synthetic_data = options_.synthetic_data()});
   if (!is_offline()) attach(at_once ? std::move(device) : take_device());
+  if (to_load_) restore(*std::exchange(to_load_, nullptr));
   compilation_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -123,6 +123,10 @@ std::vector<double> OptimizerLink::numbers() const {
   return numbers;
 }
 
+bool OptimizerLink::counts_gradients() const {
+  return counts_gradients_.value_or(log_level() <= LogLevel::debug);
+}
+
 bool OptimizerLink::looks_at_loss(const std::vector<NamedTensor>& inputs) const {
   if (purpose_ != Purpose::training) return false;
   if (options_.Training().automatic_loss_scaling() || optimizer_.scales_loss()) return true;
@@ -131,7 +135,7 @@ bool OptimizerLink::looks_at_loss(const std::vector<NamedTensor>& inputs) const 
       return named.tensor.scalar_type() == at::kHalf;
     });
   };
-  return log_level() <= LogLevel::debug && (has_half(inputs) || has_half(model_.parameters()));
+  return counts_gradients() && (has_half(inputs) || has_half(model_.parameters()));
 }
 
 // Gradients of float32 need no scale: their results are those of a scale of one, to the bit.
@@ -145,7 +149,7 @@ void OptimizerLink::scale_loss(Capture& captured, int64_t gradient_accumulation)
                            .gradient_accumulation = gradient_accumulation,
                            .products_only = settings.products_only,
                            .edge = settings.bin_edge_location,
-                           .statistics = half && log_level() <= LogLevel::debug};
+                           .statistics = half && counts_gradients()};
   if (!spec.scaled && !spec.statistics) return;
   loss_scale_ = tessera::scale_loss(captured.graph, spec, captured.loss_gradient, captured.loss);
   check_loss_scaling(optimizer_);
@@ -279,6 +283,17 @@ void OptimizerLink::set(Optimizer optimizer) {
   }
 }
 
+std::vector<double> OptimizerLink::hyperparameter_values() const {
+  const auto numbers = optimizer_.hyperparameters();
+  const std::map<std::string_view, double> by_name(numbers.begin(), numbers.end());
+  std::vector<double> values;
+  for (const NamedType& input : program_.executable().hyperparameters()) {
+    const auto at = by_name.find(input.name);
+    values.push_back(at == by_name.end() ? 0 : at->second);
+  }
+  return values;
+}
+
 void OptimizerLink::send_hyperparameters() {
   if (purpose_ == Purpose::training && log_level() <= LogLevel::debug) {
     for (const std::string& line : optimizer_.described()) {
@@ -301,6 +316,34 @@ void OptimizerLink::send_first_values() {
     const float one = 1;
     program_.session().write_state(i, std::as_bytes(std::span(&one, 1)));
   }
+}
+
+std::vector<at::Tensor> OptimizerLink::first_values() const {
+  const NotRecorded quiet;
+  std::map<std::string_view, at::Tensor> kept;
+  const auto pending = optimizer_.state().to_send(*this);
+  if (pending) {
+    for (const auto& [name, tensor] : pending->values.ipu_state) kept[name] = tensor;
+  }
+  std::vector<at::Tensor> values;
+  const auto& states = program_.executable().states();
+  for (size_t i = program_.weights(); i < states.size(); ++i) {
+    const auto type = scalar_type_of(states[i].type.dtype);
+    const double first = states[i].name == loss_scale_factor_name ? 1 : 0;
+    at::Tensor value = at::full(program_.executable().host_type(i).shape, first, type);
+    const auto at = kept.find(states[i].name);
+    if (at != kept.end() && at->second.sizes() == value.sizes()) {
+      value = at->second.to(at::kCPU, type).contiguous();
+    }
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+void OptimizerLink::restore(const std::function<std::span<const std::byte>(size_t state)>& value) {
+  const size_t states = program_.executable().states().size();
+  for (size_t i = program_.weights(); i < states; ++i) program_.session().write_state(i, value(i));
+  host_outdated_ = true;
 }
 
 std::vector<NamedTensor> OptimizerLink::device_numbers() const {

@@ -2,9 +2,12 @@
 // what it remembers, on the host and on the device. An inference program has one without groups.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,8 @@ class OptimizerLink : private OptimizerStateHolder {
   void follow_module();
   // Whether it has to scale the loss, or its gradients are counted for the log.
   bool looks_at_loss(const std::vector<NamedTensor>& inputs) const;
+  // Whether gradients of halves are counted; where nobody says it, the log's level does.
+  void count_gradients(bool count) { counts_gradients_ = count; }
   // Afterwards: its part of the step. Scaling renumbers the step's values, and comes first.
   void scale_loss(Capture& captured, int64_t gradient_accumulation);
   void add_update(Capture& captured, int64_t gradient_accumulation,
@@ -51,6 +56,12 @@ class OptimizerLink : private OptimizerStateHolder {
   void send_first_values();
   // What was loaded or kept, also where it is only a part: the rest stays as the device has it.
   void send_state();
+  // The states that are not the module's, as a new device would begin with them.
+  std::vector<at::Tensor> first_values() const;
+  // Values for the same states from elsewhere: the device goes on with them.
+  void restore(const std::function<std::span<const std::byte>(size_t state)>& value);
+  // Values of the program's hyper-parameters, in their order.
+  std::vector<double> hyperparameter_values() const;
   // The device's values where they are newer; true where they were.
   bool bring_state() { return bring_optimizer_state(); }
   bool has_loaded_state() const { return optimizer_.state().pending(*this); }
@@ -67,6 +78,7 @@ class OptimizerLink : private OptimizerStateHolder {
   void check_same_parameters(const Optimizer& optimizer) const;
   void accept(const Optimizer& optimizer);
   void check_loss_scaling(const Optimizer& optimizer) const;
+  bool counts_gradients() const;
 
   std::recursive_mutex& mutex_;
   const Purpose purpose_;
@@ -81,6 +93,7 @@ class OptimizerLink : private OptimizerStateHolder {
   LossScale loss_scale_;                          // of the program
   std::map<std::string, double> loaded_numbers_;  // with a state; since then no other was set
   bool host_outdated_ = false;                    // the host's copy of its state
+  std::optional<bool> counts_gradients_;
 };
 
 }  // namespace tessera

@@ -26,6 +26,7 @@ void Program::load(CompiledStep step, CallSettings settings) {
   clear();
   executable_ = std::move(step.executable);
   weights_ = step.weights;
+  facts_ = std::move(step.facts);
   constants_ = std::move(step.constants);
   tensor_names_ = std::move(step.tensor_names);
   gradient_counts_ = step.gradient_counts;
@@ -43,6 +44,7 @@ void Program::clear() {
   session_.reset();
   executable_.reset();
   weights_ = 0;
+  facts_ = {};
   inputs_.clear();
   results_.clear();
   constants_.clear();

@@ -15,6 +15,8 @@
 #include "tessera/api/executor/anchors.h"
 #include "tessera/api/executor/input_stage.h"
 #include "tessera/api/executor/perf_counters.h"
+#include "tessera/runtime/compile.h"
+#include "tessera/runtime/program_key.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera {
@@ -27,11 +29,20 @@ struct HostCall {
   double seconds = 0;
 };
 
+// What a file says of a program, beside the executable.
+struct SavedFacts {
+  std::string program;               // program_key() of what was captured
+  std::vector<SourceLine> lines;     // of the user's files
+  std::vector<at::Tensor> examples;  // one micro-batch of each input
+  CompileOptions options = {};       // it was compiled with
+};
+
 // What a compilation made.
 struct CompiledStep {
   std::shared_ptr<const Executable> executable;
   std::vector<at::Tensor> constants;      // per returned tensor; undefined where it is an output
   std::vector<std::string> tensor_names;  // those that anchorTensor() can name
+  SavedFacts facts = {};                  // for a file
   size_t weights = 0;                     // the module's are the executable's first states
   // Outputs, this and the next, that say how many elements of half-precision gradients were too
   // large and too small; for the log.
@@ -58,6 +69,8 @@ class Program {
   const StepSignature& signature() const { return executable_->signature(); }
   Session& session() const { return *session_; }
   size_t weights() const { return weights_; }  // so many states are the module's
+  const SavedFacts& facts() const { return facts_; }
+  bool counts_gradients() const { return gradient_counts_.has_value(); }
   size_t input_count() const { return inputs_.size(); }
 
   // Error for tensors of other types or shapes than it was compiled for.
@@ -101,6 +114,7 @@ class Program {
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
   size_t weights_ = 0;
+  SavedFacts facts_;
   std::vector<Input> inputs_;
   InputWarnings input_warnings_;
   std::vector<Result> results_;  // per output of the executable

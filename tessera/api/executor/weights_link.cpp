@@ -67,6 +67,19 @@ void WeightsLink::copy_to_host() {
   write_trained();
 }
 
+std::vector<at::Tensor> WeightsLink::host_values() {
+  bring_to_host();
+  look_up();
+  weights_.check_fit();
+  const NotRecorded quiet;
+  std::vector<at::Tensor> values;
+  for (const ModuleWeight& weight : weights_) {
+    check_memory(weight.name, weight.host);
+    values.push_back(narrowed_values(weight.host, fmt::format("'{}'", weight.name)));
+  }
+  return values;
+}
+
 bool WeightsLink::host_is_outdated() const {
   if (!host_outdated_) return false;  // also while another thread compiles
   const std::lock_guard lock(mutex_);

@@ -39,6 +39,9 @@ class WeightsLink : private WeightHolder {
   void copy_named_to_device(const std::vector<std::string>& names);
   bool copy_to_host_if_needed();  // true where a copy happened
 
+  // What the module has, in the program's types: what a device would be given.
+  std::vector<at::Tensor> host_values();
+
   bool host_is_outdated() const;  // the device has newer ones
   void mark_host_outdated();
   void were_replaced() { look_again_ = true; }  // the module has others than before
