@@ -1,7 +1,6 @@
-# Installs tessera/tessera.h and, of ours, every header that it includes. Runs at install time, with
-# `source` and `destination` set.
+# Installs `headers` and, of ours, every header that they include. Runs at install time, with `source`
+# and `destination` set too.
 cmake_policy(VERSION 3.25)
-set(headers tessera/tessera.h)
 set(waiting ${headers})
 while(waiting)
   list(POP_FRONT waiting header)

@@ -1,13 +1,14 @@
 # What `cmake --install` puts under the prefix: bin/tessera and the gc- programs, the static libraries
 # and headers of the C++ interface with a CMake package for them (find_package(Tessera) gives
-# Tessera::tessera), and the Python packages. To be included last, when all targets are there. Over pip's PyTorch only Python's
-# packages are of use, and pip installs those: C++ programs are for Debian's.
+# Tessera::tessera, and without PyTorch Tessera::core), and the Python packages. To be included last,
+# when all targets are there. Over pip's PyTorch only Python's packages are of use, and pip installs
+# those: C++ programs are for Debian's.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS tessera gc-monitor gc-info gc-inventory
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-if(NOT TESSERA_TORCH OR TESSERA_TORCH_ROOT)
+if(TESSERA_TORCH_ROOT)
   return()
 endif()
 
@@ -27,14 +28,16 @@ function(tessera_libraries_of target result)
   set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-set(libraries)
-tessera_libraries_of(tessera_api libraries)
-set_target_properties(tessera_api PROPERTIES EXPORT_NAME tessera)
-install(TARGETS ${libraries} EXPORT TesseraTargets
+# What runs exported models is a set of its own, which knows nothing of PyTorch.
+set(core)
+tessera_libraries_of(tessera_files core)
+set_target_properties(tessera_files PROPERTIES EXPORT_NAME core)
+install(TARGETS ${core} EXPORT TesseraCoreTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+set(headers tessera/files/exported_model.h)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
-install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package})
+install(EXPORT TesseraCoreTargets NAMESPACE Tessera:: DESTINATION ${package})
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
                               INSTALL_DESTINATION ${package})
@@ -43,10 +46,25 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
 install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
         DESTINATION ${package})
 
-# Which headers the interface includes is found out when it is installed.
+if(TESSERA_TORCH)
+  set(libraries)
+  tessera_libraries_of(tessera_api libraries)
+  list(REMOVE_ITEM libraries ${core})
+  set_target_properties(tessera_api PROPERTIES EXPORT_NAME tessera)
+  install(TARGETS ${libraries} EXPORT TesseraTargets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+  install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package})
+  list(APPEND headers tessera/tessera.h)
+endif()
+
+# Which headers these include is found out when they are installed.
 install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")
-set(destination include)")
+set(destination include)
+set(headers \"${headers}\")")
 install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/InstallHeaders.cmake)
+if(NOT TESSERA_TORCH)
+  return()
+endif()
 
 # Where Debian's Python looks below /usr/local, which is also the default prefix.
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)

@@ -18,6 +18,16 @@ find_package(Tessera 0.1 REQUIRED)
 add_executable(line 01_linear.cpp)
 target_link_libraries(line PRIVATE Tessera::tessera)
 """
+DEPLOYED = """
+cmake_minimum_required(VERSION 3.25)
+project(deployed LANGUAGES CXX)
+find_package(Tessera 0.1 REQUIRED COMPONENTS core)
+if(TARGET Tessera::tessera OR DEFINED TORCH_LIBRARIES)
+  message(FATAL_ERROR "PyTorch was looked for")
+endif()
+add_executable(run_exported run_exported.cpp)
+target_link_libraries(run_exported PRIVATE Tessera::core)
+"""
 
 
 def run(*command, **options):
@@ -43,17 +53,30 @@ def prefix():
     return PLACE / "prefix"
 
 
-def test_a_cpp_project_finds_builds_and_runs(prefix):
-    project = PLACE / "consumer"
+def built(prefix, name, cmake_lists, example):
+    """The folder in which an installed Tessera's user has built one of the examples."""
+    project = PLACE / name
     project.mkdir()
-    (project / "CMakeLists.txt").write_text(CONSUMER)
-    shutil.copy(ROOT / "examples/cpp/01_linear.cpp", project)
+    (project / "CMakeLists.txt").write_text(cmake_lists)
+    shutil.copy(ROOT / "examples/cpp" / example, project)
     options = ["-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"]
     if shutil.which("ccache"):
         options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     run("cmake", "-S", project, "-B", project / "build", *options)
     run("cmake", "--build", project / "build")
-    run(project / "build/line")
+    return project / "build"
+
+
+def test_a_cpp_project_finds_builds_and_runs(prefix):
+    run(built(prefix, "consumer", CONSUMER, "01_linear.cpp") / "line")
+
+
+def test_a_cpp_project_runs_a_file_without_pytorch(prefix):
+    program = built(prefix, "deployed", DEPLOYED, "run_exported.cpp") / "run_exported"
+    libraries = run("ldd", program)
+    assert "libtorch" not in libraries and "libc10" not in libraries
+    seed = ROOT / "tests/readers/seeds/executable/linear"
+    assert "y: f32[8,2]" in run(program, seed)
 
 
 def test_only_headers_of_the_interface_are_installed(prefix):
