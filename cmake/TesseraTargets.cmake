@@ -18,6 +18,15 @@ if(TESSERA_SANITIZE)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 
+# What reads files tells a fuzzer which way it went (tests/readers); other programs do not listen.
+function(tessera_counts_coverage target)
+  if(NOT TARGET tessera_uncounted)
+    add_library(tessera_uncounted STATIC ${CMAKE_SOURCE_DIR}/tests/readers/uncounted.cpp)
+  endif()
+  target_compile_options(${target} PRIVATE -fsanitize-coverage=trace-pc,trace-cmp)
+  target_link_libraries(${target} PUBLIC tessera_uncounted)
+endfunction()
+
 # Most files take less time to compile than the headers of others that they include. So these are
 # compiled once for each set of flags, and the targets that share the flags share them:
 #   tessera_precompile(target FROM first [headers...])
@@ -75,6 +84,9 @@ function(tessera_folder name)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC tessera_flags ${arg_LIBS})
+    if(TESSERA_FUZZ AND name MATCHES "^tessera_(ir|passes|runtime|files)$")
+      tessera_counts_coverage(${name})
+    endif()
     if(arg_TORCH)
       tessera_precompile(${name} FROM tessera_torch <ATen/ATen.h>)
       tessera_includes_torch(${name})
