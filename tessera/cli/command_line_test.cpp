@@ -314,6 +314,7 @@ class InspectedFile : public ::testing::Test {
 )"));
 };
 
+// spec: 9 inspect
 TEST_F(InspectedFile, IsToldInLines) {
   const Outcome told = run({"inspect", path_});
   EXPECT_EQ(told.code, 0) << told.err;

@@ -61,6 +61,8 @@ class ExecutableFiles : public ::testing::Test {
   const std::shared_ptr<const Executable> executable_ = compile(read_graph(training_step));
 };
 
+// spec: 9 file format
+// spec: 9 opaque parts
 TEST_F(ExecutableFiles, GiveBackWhatWasWritten) {
   write_executable(path_, contents());
   const ExecutableFile file(path_);
@@ -111,6 +113,7 @@ std::string complaint(std::span<const std::byte> bytes) {
   }
 }
 
+// spec: 9 damaged file
 TEST_F(ExecutableFiles, AreRefusedWhereverTheyAreCut) {
   const std::vector<std::byte> bytes = executable_bytes(contents());
   EXPECT_EQ(complaint(bytes), "");

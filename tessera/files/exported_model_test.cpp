@@ -62,6 +62,7 @@ class ExportedModels : public ::testing::Test {
       std::filesystem::temp_directory_path() / ("tessera_exported_" + std::to_string(getpid()));
 };
 
+// spec: 9 run without PyTorch
 TEST_F(ExportedModels, RunWholeCallsInTheTypesOfTheirCallers) {
   write(true);
   ExportedModel model(path_, 1);
