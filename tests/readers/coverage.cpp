@@ -4,6 +4,7 @@
 
 extern "C" void __sanitizer_cov_8bit_counters_init(uint8_t* begin, uint8_t* end);
 extern "C" void __sanitizer_cov_pcs_init(const uintptr_t* begin, const uintptr_t* end);
+extern "C" const char __executable_start;  // where the program was loaded: not always at one place
 
 namespace {
 
@@ -20,7 +21,8 @@ const bool registered = [] {
 }  // namespace
 
 extern "C" __attribute__((no_sanitize("address", "undefined"))) void __sanitizer_cov_trace_pc() {
-  const auto place = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+  const auto place = reinterpret_cast<uintptr_t>(__builtin_return_address(0)) -
+                     reinterpret_cast<uintptr_t>(&__executable_start);
   ++counters[(place * 0x9E3779B97F4A7C15U) >> 48];
 }
 
