@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,13 +88,20 @@ class DeviceRegistry {
                    });
   }
 
+  // As it was when the process first looked: programs may go to another folder.
+  std::string made_absolute(const std::string& named) {
+    std::string& path = absolute_[named];
+    if (path.empty()) path = std::filesystem::absolute(named);
+    return path;
+  }
+
   // The file that the environment names now.
   void open() {
     const char* named = std::getenv("TESSERA_DEVICE_DIR");
     const bool asked = named && *named;
     const std::string own = fmt::format("tessera-{}", geteuid());
     std::vector<std::string> folders{"/tmp/" + own, "/dev/shm/" + own};
-    if (asked) folders = {named};
+    if (asked) folders = {made_absolute(named)};
     std::string reason;
     const auto before = std::exchange(locks_, IpuLocks::open(folders, !asked, reason));
     if (before && locks_ && !before->is_whole()) move_claims(before);
@@ -148,6 +156,7 @@ class DeviceRegistry {
   mutable std::mutex mutex_;
   std::shared_ptr<IpuLocks> locks_;
   std::map<uint64_t, Claim> claims_;
+  std::map<std::string, std::string> absolute_;
   uint64_t last_ticket_ = 0;
   bool warned_ = false;
 };

@@ -295,6 +295,16 @@ TEST_F(Registry, DescriptorsThatSomebodyClosedAreOpenedAnew) {
   }));
 }
 
+TEST_F(Registry, AProgramMayGoToAnotherFolder) {
+  EXPECT_TRUE(in_a_child([&] {
+    std::filesystem::current_path(folder_);
+    setenv("TESSERA_DEVICE_DIR", "here", 1);
+    const auto device = take(3);
+    std::filesystem::current_path("/");
+    return device && !take(3) && std::filesystem::exists(folder_ / "here" / "ipus");
+  }));
+}
+
 TEST_F(Registry, FoldersThatCannotBeUsed) {
   std::filesystem::create_directory(file());  // in place of the file
   const auto message = [] {
