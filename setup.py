@@ -17,6 +17,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).parent.resolve()
 SCRATCH = ROOT / "build-pip"
+# Programs that show who uses which virtual IPU. They need nothing of Python.
+PROGRAMS = ["gc-monitor", "gc-info", "gc-inventory"]
 
 
 def version():
@@ -76,7 +78,10 @@ class CMakeBuild(build_ext):
                 options.append(f"-DTESSERA_TORCH_ROOT={TORCH.root}")
             self.run_or_exit(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options])
         jobs = ["--parallel", build_jobs()]
-        self.run_or_exit(["cmake", "--build", folder, "--target", "poptorch_core", *jobs])
+        targets = ["poptorch_core", *PROGRAMS]
+        self.run_or_exit(["cmake", "--build", folder, "--target", *targets, *jobs])
+        for program in PROGRAMS:
+            shutil.copy(folder / "bin" / program, SCRATCH / "bin")
         module = pathlib.Path(self.get_ext_fullpath(extension.name))
         module.parent.mkdir(parents=True, exist_ok=True)
         built = folder / "python" / module.parent.name
@@ -104,7 +109,7 @@ class CMakeBuild(build_ext):
 
 # setuptools would write into build/, which is CMake's, and beside the sources; and it would keep
 # files of earlier builds.
-SCRATCH.mkdir(exist_ok=True)
+(SCRATCH / "bin").mkdir(parents=True, exist_ok=True)
 shutil.rmtree(SCRATCH / "lib", ignore_errors=True)
 setup(
     version=version(),
@@ -117,6 +122,7 @@ setup(
     package_data={"": ["*.pyi", "py.typed"]},
     ext_modules=[Extension("poptorch.poptorch_core", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
+    data_files=[("bin", [f"{SCRATCH.name}/bin/{program}" for program in PROGRAMS])],
     options={
         "build": {"build_base": str(SCRATCH), "build_lib": str(SCRATCH / "lib")},
         "egg_info": {"egg_base": str(SCRATCH)},

@@ -93,6 +93,9 @@ def test_the_package_does_not_name_the_checkout(prefix):
 
 def test_the_command_line_is_there(prefix):
     assert run(prefix / "bin/tessera", "--version").startswith("tessera 0.")
+    assert "Graphcore device listing" in run(prefix / "bin/gc-info", "-l")
+    for program in ("gc-monitor", "gc-inventory"):
+        assert run(prefix / "bin" / program, "--version").startswith(f"{program} of Tessera 0.")
 
 
 def test_python_imports_the_installed_packages(prefix):
@@ -152,6 +155,7 @@ def test_pip_installs_into_a_virtual_environment(tmp_path):
     run(tmp_path / "v/bin/python", ROOT / "examples/python/01_linear.py")
     files = run(tmp_path / "v/bin/python", "-c", INSTANCES, cwd=tmp_path).split()
     assert all(file.startswith(str(tmp_path / "v")) for file in files)
+    assert "gc-monitor" in run(tmp_path / "v/bin/gc-monitor")
 
 
 def test_pip_leaves_the_checkout_as_it_was():
