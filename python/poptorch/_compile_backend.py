@@ -114,7 +114,10 @@ class Program:
         self._passed_on = _passed_on(graph)
         self._types = [_type_of(output) for output in _outputs(graph)]
         self._step = _Step(graph, self._passed_on)
-        self.executor: PoplarExecutor = inferenceModel(self._step, options.clone())
+        # Users of torch.compile() know no devices, and a model may have dozens of graphs: for the
+        # model of an IPU they take none.
+        options = options.clone().useIpuModel(True)
+        self.executor: PoplarExecutor = inferenceModel(self._step, options)
         # Known once it is compiled, so that a call asks for little: which arguments are inputs,
         # with their strides where they are not dense, and what gives each result.
         self._inputs: List[Tuple[int, Optional[tuple]]] = []

@@ -19,6 +19,12 @@ def afresh():
     torch._dynamo.reset()
 
 
+def test_programs_take_no_device(monkeypatch):
+    monkeypatch.setenv("TESSERA_NUM_IPUS", "0")
+    compiled = torch.compile(nn.Linear(2, 2), backend="tessera")
+    compiled(torch.ones(1, 2)).sum().backward()
+
+
 class Attention(nn.Module):
     """A block of a small GPT."""
 
