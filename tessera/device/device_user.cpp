@@ -57,9 +57,11 @@ void cut(std::string& text, size_t size) {
 }  // namespace
 
 DeviceUser this_process() {
+  // Looked up once: somewhere on the network, perhaps.
+  static const std::string own_name = user_name(geteuid());
   return {.pid = getpid(),
           .command = command_of("self"),
-          .user = user_name(geteuid()),
+          .user = own_name,
           .since = std::time(nullptr)};
 }
 

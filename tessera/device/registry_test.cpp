@@ -21,6 +21,8 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/device/ipu_locks.h"
 
 namespace tessera {
 namespace {
@@ -327,6 +329,36 @@ TEST_F(Registry, FoldersThatCannotBeUsed) {
   struct stat about;
   ASSERT_EQ(stat((folder_ / "new").c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0700u);
+}
+
+TEST_F(Registry, FoldersThatOthersCouldHaveMade) {
+  const std::string own = folder_ / "own", open_to_all = folder_ / "open", link = folder_ / "link";
+  std::filesystem::create_directory(open_to_all);
+  std::filesystem::permissions(open_to_all, std::filesystem::perms::all);
+  std::filesystem::create_directory_symlink(folder_, link);
+  std::string reason;
+  EXPECT_EQ(IpuLocks::open({open_to_all, link}, true, reason), nullptr);
+  EXPECT_NE(reason.find("can be written by other users"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("link' is no folder"), std::string::npos) << reason;
+  const auto locks = IpuLocks::open({open_to_all, own}, true, reason);
+  ASSERT_TRUE(locks);
+  EXPECT_EQ(locks->path(), own + "/ipus");
+  if (geteuid() == 0) {  // or nobody can give a folder away
+    ASSERT_EQ(chown(own.c_str(), 12345, 12345), 0);
+    EXPECT_EQ(IpuLocks::open({own}, true, reason), nullptr);
+    EXPECT_NE(reason.find("belongs to another user"), std::string::npos) << reason;
+  }
+}
+
+TEST_F(Registry, WithoutAnyFolderAProcessIsAlone) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may have another root folder, without /tmp";
+  EXPECT_TRUE(in_a_child([&] {
+    unsetenv("TESSERA_DEVICE_DIR");
+    set_log_level(LogLevel::off);
+    if (chroot(folder_.c_str()) != 0) return false;
+    const auto device = take(0), other = take(1);
+    return device && device->is_held() && !take(0) && other && attachments(16).size() == 2;
+  }));
 }
 
 TEST(DeviceUser, RecordsAreReadBack) {
