@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/api/model.h"
 #include "tessera/api/options/option_warnings.h"
 #include "tessera/api/options/options.h"
 #include "tessera/base/error.h"
@@ -122,6 +123,31 @@ TEST_F(AcquireDevice, ModelsThatNobodyCanReachAreFreedFirst) {
   Device lost = acquire_device(Options(), {});
   const Device taken = acquire_device(Options(), {.reclaim = [&] { lost.release(); }});
   EXPECT_TRUE(taken.is_held());
+}
+
+// spec: 1.4 exclusive use
+TEST_F(AcquireDevice, ModelsInCppHaveTheirOwn) {
+  setenv("TESSERA_NUM_IPUS", "1", 1);
+  const at::Tensor x = torch::ones({1, 4});
+  auto first = inferenceModel(torch::nn::Linear(4, 2));
+  auto second = inferenceModel(torch::nn::Linear(4, 2));
+  first(x);
+  std::string message;
+  try {
+    second(x);
+  } catch (const Error& error) {
+    message = error.message();
+  }
+  EXPECT_TRUE(has(message, "this process's inference model 'torch::nn::LinearImpl'")) << message;
+  first.detachFromDevice();
+  second(x);
+  EXPECT_TRUE(has(refusal(Options()), "Failed to acquire"));
+  second.destroy();
+  {
+    auto third = inferenceModel(torch::nn::Linear(4, 2));
+    third(x);
+  }
+  EXPECT_EQ(refusal(Options()), "");
 }
 
 // spec: 7 POPTORCH_WAIT_FOR_IPU

@@ -175,6 +175,14 @@ def test_when_the_device_is_taken(kind, monkeypatch):
     assert other(X).shape == (1, 2) and other.isAttachedToDevice()
 
 
+def test_a_compilation_that_fails_keeps_no_device(monkeypatch):
+    monkeypatch.setenv("TESSERA_DISABLE_PASSES", "nonsense")
+    executor = model(attach=False)
+    with pytest.raises(Exception, match="nonsense"):
+        executor.compile(X)
+    assert attached() == {}
+
+
 @pytest.mark.spec("1.6 no device op")
 def test_what_computes_nothing_needs_no_device(monkeypatch):
     class Constant(torch.nn.Module):
@@ -270,6 +278,7 @@ def test_another_process_sees_who_has_the_device_and_gets_it_after_a_kill():
         assert f"IPU 0 by process {other.pid} of {entry['user']} ('" in message
         assert "POPTORCH_WAIT_FOR_IPU=1" in message
         assert sorted(attached()) == [0]  # trying left nothing behind
+        assert poptorch.ipuHardwareIsAvailable(16)  # busy or not
         other.process.send_signal(signal.SIGKILL)
         other.process.wait()
         start = time.monotonic()

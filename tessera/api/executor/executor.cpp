@@ -172,6 +172,10 @@ Device Executor::take_device() const {
 void Executor::attach(Device device) {
   program_.attach(rng_);
   device_ = std::move(device);
+  if (device_.is_held()) {
+    log(LogLevel::debug, "attached to device {}, IPUs {} to {}", device_.id(), device_.ipus().first,
+        device_.ipus().first + device_.ipus().count - 1);
+  }
   program_.session().check_values(options_.Precision().floating_point_exceptions());
   program_.session().check_calls(checks_calls());
   optimizer_.send_hyperparameters();
