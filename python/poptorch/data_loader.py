@@ -81,6 +81,9 @@ class DataLoader(torch.utils.data.DataLoader):
             not drop_last and batch_sampler is not None
         )
         self._rebatched_size = None
+        pieces = self._combined
+        if rebatched_worker_size is not None and mode != DataLoaderMode.Sync:
+            pieces = self._piece_size(rebatched_worker_size)
         if mode == DataLoaderMode.AsyncRebatched and self._combined not in (None, 1):
             if batch_sampler is None:
                 self._rebatched_size = self._combined
@@ -108,7 +111,6 @@ class DataLoader(torch.utils.data.DataLoader):
             arguments.update(_grouped(batch_sampler, together, drop_last, arguments))
         elif self._rebatched_size is not None:
             # The process that assembles the batches deals with the remainder.
-            pieces = self._piece_size(rebatched_worker_size)
             arguments.update(batch_size=pieces, drop_last=False)
         else:
             arguments.update(
@@ -128,9 +130,11 @@ class DataLoader(torch.utils.data.DataLoader):
             self._accessor = accessor
 
     def _piece_size(self, worker_size):
-        if worker_size is None:
-            return self._combined
         worker_size = whole_number("rebatched_worker_size", worker_size, 1, AssertionError)
+        assert self._combined is not None, (
+            "rebatched_worker_size is a part of a batch, and batch_size=None makes none: leave "
+            "one of them out"
+        )
         assert worker_size <= self._combined, (
             f"rebatched_worker_size ({worker_size}) must not be greater than the combined batch "
             f"size ({self._combined})"

@@ -180,6 +180,14 @@ def test_iterable_datasets(caplog):
         ),
         (
             AssertionError,
+            dict(
+                mode=poptorch.DataLoaderMode.AsyncRebatched,
+                rebatched_worker_size=1,
+                batch_size=None,
+            ),
+        ),
+        (
+            AssertionError,
             dict(mode=poptorch.DataLoaderMode.Async, async_options={"rebatched_size": 2}),
         ),
         (TypeError, dict(no_such_argument=1)),

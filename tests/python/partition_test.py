@@ -85,6 +85,24 @@ def test_all_processes_shuffle_alike(mode, workers):
         loader.terminate()
 
 
+@pytest.mark.spec("3.2 keeping the remainder", "3.3 rebatched_worker_size")
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_pieces_of_a_part_are_joined(drop_last):
+    made = loaders(
+        3,
+        datasets.Numbers(50),
+        4,
+        mode=DataLoaderMode.AsyncRebatched,
+        rebatched_worker_size=3,
+        num_workers=2,
+        drop_last=drop_last,
+    )
+    for loader, count in zip(made, [16, 16, 16] if drop_last else [17, 17, 16]):
+        sizes = [len(batch) for batch in loader]
+        assert sum(sizes) == count and sizes[:4] == [4] * 4 and len(sizes) == len(loader)
+        loader.terminate()
+
+
 @pytest.mark.spec("3.2 generator state")
 @pytest.mark.parametrize("mode", [DataLoaderMode.Sync, DataLoaderMode.Async])
 def test_an_epoch_that_was_left_half_way_counts(mode):
