@@ -132,7 +132,10 @@ def _seed(seed):
 
 
 def _receive_dataset(link):
-    places, descriptor = _worker_link.receive(link)
+    try:
+        places, descriptor = _worker_link.receive(link)
+    except (EOFError, OSError):
+        raise _Stop from None  # the parent is gone before it could send one
     try:
         dataset, parsers = _worker_link.unpack(descriptor, places)
     except Exception as error:
@@ -280,6 +283,7 @@ class _Worker:
             _check_flat(element, tensors)
             self._make_ring(structure, tensors)
         layout = self._ring.layout
+        structure, tensors = _in_the_order_of(layout.structure, structure, tensors)
         if not _structure.same(structure, layout.structure):
             raise Refused(
                 ERROR,
@@ -342,6 +346,8 @@ class _Worker:
             self._ring.fail(kind, text)
             self._wake_parent()
             return
+        if self._end.wanted.is_set():
+            return  # nobody wants to know
         print(text, file=sys.stderr, flush=True)
         try:
             _worker_link.send(self._link, ("failed", kind, text))
@@ -364,12 +370,22 @@ def _check_flat(element, tensors):
             f"dictionary of tensors, got {_describe(element)}",
         )
     for tensor in tensors:
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+            kind = "quantized" if tensor.is_quantized else tensor.layout
             raise Refused(
                 ASSERTION,
-                f"an asynchronous loader needs dense tensors on the CPU, got a {tensor.layout} "
-                f"tensor on {tensor.device}",
+                f"an asynchronous loader needs dense tensors on the CPU, got a {kind} tensor on "
+                f"{tensor.device}",
             )
+
+
+def _in_the_order_of(first, structure, tensors):
+    """A flat dictionary with its keys in the order of another; anything else as it is."""
+    both = isinstance(first, _structure.Mapping) and isinstance(structure, _structure.Mapping)
+    if not both or first.keys == structure.keys or set(first.keys) != set(structure.keys):
+        return structure, tensors
+    by_key = dict(zip(structure.keys, tensors))
+    return first, [by_key[key] for key in first.keys]
 
 
 def _describe(element):

@@ -143,7 +143,7 @@ class Ring:
         for target, tensor in zip(self._tensors[slot], tensors):
             if rows >= 0:
                 target, tensor = target.narrow(0, at, rows), tensor.narrow(0, start, rows)
-            target.copy_(tensor)
+            target.copy_(tensor.detach())
 
     def read(self, slot: int) -> List[torch.Tensor]:
         """The slot's tensors, not copied."""

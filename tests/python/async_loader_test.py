@@ -129,6 +129,21 @@ def test_types_and_odd_shapes(dtype):
             assert torch.equal(x, y) and x.dtype == y.dtype and x.is_contiguous()
 
 
+@pytest.mark.spec("3.4 elements")
+def test_dictionaries_with_keys_in_another_order():
+    one, two = torch.ones(2), torch.full((2,), 2.0)
+    elements = [{"a": one, "b": two}, {"b": two, "a": one}]
+    for got in AsynchronousDataAccessor(elements, **FORK):
+        assert torch.equal(got["a"], one) and torch.equal(got["b"], two)
+
+
+@pytest.mark.spec("3.4 elements")
+def test_gradients_stay_where_they_are():
+    weights = torch.ones(2, requires_grad=True)
+    for got in AsynchronousDataAccessor([weights * 2, weights], **FORK):
+        assert not got.requires_grad
+
+
 @pytest.mark.spec("3.4 reused memory", "3.4 buffer_size")
 def test_elements_lie_in_memory_that_is_used_again():
     accessor = AsynchronousDataAccessor(datasets.Numbers(20), buffer_size=2, **FORK)
@@ -414,8 +429,10 @@ def test_elements_that_differ():
     for first, other in ((ones, (ones,)), ({"a": ones}, {"b": ones}), ((ones,), (ones, ones))):
         with pytest.raises(poptorch.Error, match="built alike"):
             list(AsynchronousDataAccessor([first, other], **FORK))
-    with pytest.raises(AssertionError, match="dense"):
-        AsynchronousDataAccessor([torch.eye(2).to_sparse()], **FORK)
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+    for odd in (torch.eye(2).to_sparse(), quantized, torch.ones(2, device="meta")):
+        with pytest.raises(AssertionError, match="dense"):
+            AsynchronousDataAccessor([odd], **FORK)
     with pytest.raises(poptorch.Error, match="same size"):
         AsynchronousDataAccessor([(torch.ones(2), torch.ones(3))], rebatched_size=2, **FORK)
 

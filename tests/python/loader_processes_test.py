@@ -233,16 +233,21 @@ time.sleep(100)
 
 
 @pytest.mark.spec("3.4 ends")
-@pytest.mark.parametrize("strategy", ["Fork", "ForkServer"])
-def test_a_program_that_is_killed_while_it_waits_for_the_first_element(strategy):
+@pytest.mark.parametrize(
+    "strategy, how",
+    [("Fork", "SIGKILL"), ("ForkServer", "SIGKILL"), ("Fork", "SIGINT"), ("ForkServer", "SIGINT")],
+)
+def test_a_program_that_ends_while_it_waits_for_the_first_element(strategy, how):
     text = f"""
 import os, signal, threading
 import poptorch, datasets
-threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+threading.Timer(1.5, os.kill, (os.getpid(), signal.{how})).start()
 strategy = poptorch.SharingStrategy.{strategy}
 poptorch.AsynchronousDataAccessor(datasets.Stuck(9, at=0), sharing_strategy=strategy)
 """
-    assert Program("-c", text).finish()[0] == -signal.SIGKILL
+    code, _, err = Program("-c", text).finish()
+    assert code == -getattr(signal, how)
+    assert err.count("Traceback") == (how == "SIGINT"), err
 
 
 NO_ROOM = """
