@@ -1,6 +1,5 @@
 #include "tessera/api/popdist.h"
 
-#include <bit>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -52,13 +51,6 @@ int64_t replicas_of_each_instance() {
   return local;
 }
 
-// Devices are numbered by their size: each IPU by itself, then pairs, then groups of four, ...
-int64_t first_device_of_size(int64_t ipus) {
-  int64_t first = 0;
-  for (int64_t size = 1; size < ipus; size *= 2) first += num_virtual_ipus() / size;
-  return first;
-}
-
 }  // namespace
 
 bool isPopdistEnvSet() {
@@ -96,11 +88,12 @@ int64_t getDeviceId(int64_t ipus_per_replica) {
         "getDeviceId: there is no device of {} replicas x {} IPUs; this machine has {} IPUs, and "
         "TESSERA_NUM_IPUS gives it more",
         getNumLocalReplicas(), each, num_virtual_ipus());
-  const auto ipus = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(needed)));
-  check(index < num_virtual_ipus() / ipus, ErrorKind::runtime,
+  const int64_t ipus = rounded_to_power_of_two(needed);
+  const auto devices = devices_of_size(num_virtual_ipus(), ipus);
+  check(static_cast<size_t>(index) < devices.size(), ErrorKind::runtime,
         "getDeviceId: instance {} of this machine has no device: {} IPUs make {} devices of {}",
-        index, num_virtual_ipus(), num_virtual_ipus() / ipus, ipus);
-  return first_device_of_size(ipus) + index;
+        index, num_virtual_ipus(), devices.size(), ipus);
+  return devices[static_cast<size_t>(index)].id;
 }
 
 void init() {

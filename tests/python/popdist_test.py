@@ -342,18 +342,18 @@ Trainer().train()
 
 
 @pytest.mark.spec("8.1 typical program")
-@pytest.mark.parametrize("launched", [True, False])
-def test_a_program_for_several_instances_runs_as_one(tmp_path, launched, monkeypatch):
-    if launched:
-        for name, value in {**LAUNCHER, "POPDIST_NUM_IPUS_PER_REPLICA": "1"}.items():
-            monkeypatch.setenv(name, "1" if "NUM" in name or "UNIFORM" in name else "0")
+@pytest.mark.parametrize("replicas", [None, 1, 2])
+def test_a_program_for_several_instances_runs_as_one(tmp_path, replicas, monkeypatch):
+    if replicas is not None:
+        monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", str(replicas))
+        monkeypatch.setenv("POPDIST_NUM_LOCAL_REPLICAS", str(replicas))
     (tmp_path / "train.py").write_text(PROGRAM)
     command = [sys.executable, "-B", tmp_path / "train.py"]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
-    assert lines[-1] == "model-8-0.ckpt True"
-    assert ("Num of local replicas: 1" in lines) == launched
+    assert lines[-1] == f"model-{8 // (replicas or 1)}-0.ckpt True"
+    assert replicas is None or f"Num of local replicas: {replicas}" in lines
 
 
 def test_all_names_have_a_docstring():
