@@ -13,12 +13,14 @@ int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count
 
 }  // namespace
 
-Replica::Replica(const Executable& executable, int threads, Communicator* others)
+Replica::Replica(const Executable& executable, int threads, Communicator* others,
+                 std::shared_ptr<const cpu::SharedMemory> shared, ThreadPool* update_pool)
     : executable_(executable),
       others_(others),
+      update_pool_(update_pool),
       index_(others ? others->rank() : 0),
       pool_(threads, executable.plan().target.level),
-      engine_(executable.plan(), pool_, others) {
+      engine_(executable.plan(), pool_, std::move(shared), others) {
   set_rng({});
 }
 
@@ -52,7 +54,8 @@ void Replica::run(const RunRequest& request, const RunExtent& extent,
       run_micro_batch(request, extent, {iteration, step, index_});
     }
     if (others_) others_->barrier();
-    engine_.run_update(rng_of_all());
+    engine_.run_update(rng_of_all(), update_pool_ ? *update_pool_ : pool_);
+    if (others_) others_->barrier();
     keep_states(request, extent, iteration);
   }
   engine_.set_poll(nullptr);

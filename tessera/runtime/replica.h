@@ -1,9 +1,10 @@
-// One of the copies of a program that a Session runs: memory, random state and threads of its own.
-// Collectives of the program reach the others.
+// One of the copies of a program that a Session runs: activations, random state and threads of its
+// own. Collectives of the program reach the others, with which it shares what all of them have.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "tessera/backend/cpu/engine.h"
@@ -17,9 +18,11 @@ namespace tessera {
 
 class Replica {
  public:
-  // `others` is this replica's own communicator; null where it is the only one. The executable is
-  // kept by the session.
-  Replica(const Executable& executable, int threads, Communicator* others);
+  // `others` is this replica's own communicator; null where it is the only one. `update_pool` has
+  // the threads of all, for the first; null where those of its own are all. The executable is kept
+  // by the session.
+  Replica(const Executable& executable, int threads, Communicator* others,
+          std::shared_ptr<const cpu::SharedMemory> shared, ThreadPool* update_pool);
 
   cpu::Engine& engine() { return engine_; }
   const cpu::Engine& engine() const { return engine_; }
@@ -49,6 +52,7 @@ class Replica {
 
   const Executable& executable_;
   Communicator* const others_;
+  ThreadPool* const update_pool_;
   const int index_;
   mutable ThreadPool pool_;  // reading a state out of its layout is work too
   cpu::Engine engine_;

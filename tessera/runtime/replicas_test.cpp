@@ -228,6 +228,39 @@ TEST(Replicas, OfGroupsHaveValuesOfTheirOwn) {
   }
 }
 
+// Weights and what the optimiser remembers are in memory once, so that each of R replicas costs an
+// R-th of them; with every replica a copy, R would cost R times as much.
+// spec: 12 replicated tensor sharding
+TEST(Replicas, ShareWeightsAndOptimiserStates) {
+  constexpr std::string_view remembers = R"(graph "remembers" {
+  input data "x" %0: f32[4096]
+  state parameter "w" %1: f32[4096] update %7
+  state optimizer "m" %2: f32[4096] update %6
+  state accumulator "sum" %3: f32[4096] micro_batch %4 update %8
+  %4 = add(%3, %0) : f32[4096]
+  update %5 = all_reduce(%4) {mean = true} : f32[4096]
+  update %6 = add(%2, %5) : f32[4096]
+  update %7 = sub(%1, %6) : f32[4096]
+  update %8 = fill() {dtype = f32, shape = [4096], value = 0.0} : f32[4096]
+}
+)";
+  constexpr int64_t tensor = 4096 * sizeof(float);
+  const int64_t alone = Session(compiled(remembers, 1), 1).memory().shared;
+  for (const int replicas : {2, 4, 8}) {
+    const auto executable = compiled(remembers, replicas, 2);
+    const Session::MemoryUse use = Session(executable, 2).memory();
+    EXPECT_EQ(use.shared, alone - tensor);  // the accumulator is each replica's own
+    EXPECT_EQ(use.of_each, executable->plan().memory.arena_bytes + tensor);
+  }
+}
+
+TEST(Replicas, UpdateWithAnyNumberOfThreads) {
+  const Outcome expected = train(4, 3, 2, OutputMode::all, 1);
+  for (const int threads : {2, 3, 4, 8, 9}) {
+    EXPECT_EQ(train(4, 3, 2, OutputMode::all, threads), expected) << threads;
+  }
+}
+
 TEST(Replicas, OfAGroupReadTheSameInputs) {
   for (const bool orthogonal : {false, true}) {
     Graph graph = read_graph(training);

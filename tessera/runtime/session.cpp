@@ -14,10 +14,20 @@ namespace tessera {
 Session::Session(std::shared_ptr<const Executable> executable, int threads)
     : executable_(std::move(executable)),
       group_(static_cast<int>(executable_->signature().replicas)) {
-  const int replicas = group_.size();
+  const int replicas = group_.size(), threads_of_each = std::max(threads / replicas, 1);
+  const cpu::Plan& plan = executable_->plan();
+  std::vector<size_t> differing;
+  for (const GroupedState& grouped : executable_->signature().grouped_states) {
+    differing.push_back(grouped.state);
+  }
+  shared_ = std::make_shared<const cpu::SharedMemory>(plan, replicas, differing);
+  if (threads > threads_of_each) {
+    update_pool_ = std::make_unique<ThreadPool>(threads, plan.target.level);
+  }
   for (int i = 0; i < replicas; ++i) {
-    replicas_.push_back(std::make_unique<Replica>(*executable_, std::max(threads / replicas, 1),
-                                                  replicas == 1 ? nullptr : &group_.member(i)));
+    replicas_.push_back(std::make_unique<Replica>(*executable_, threads_of_each,
+                                                  replicas == 1 ? nullptr : &group_.member(i),
+                                                  shared_, i == 0 ? update_pool_.get() : nullptr));
   }
   check_host_calls_can_run(executable_->graph());
 }
@@ -39,6 +49,7 @@ void Session::write_state(size_t index, std::span<const std::byte> value) {
         "The value for '{}' ({}) must have {} bytes, not {}.", executable_->states()[index].name,
         to_string(executable_->host_type(index)), wanted, value.size());
   for (size_t r = 0; r < replicas_.size(); ++r) {
+    if (!replicas_[r]->engine().owns_state(index)) continue;
     const size_t number = grouped ? number_of_value(*grouped, r, of_replicas) : 0;
     replicas_[r]->write_state(index, value.subspan(number * one, one));
   }
@@ -84,9 +95,7 @@ void Session::set_hyperparameter(size_t index, double value) {
   const auto size = static_cast<size_t>(bytes(input.type));
   TESSERA_INVARIANT(input.type.dtype == DType::f32 && size <= sizeof pair, "'{}' is {}", input.name,
                     to_string(input.type));
-  for (const auto& replica : replicas_) {
-    std::memcpy(replica->engine().hyperparameter(index), &pair, size);
-  }
+  std::memcpy(replicas_[0]->engine().hyperparameter(index), &pair, size);  // all have this one
 }
 
 std::vector<cpu::HostCallTime> Session::host_calls() const {

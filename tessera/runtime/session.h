@@ -1,9 +1,10 @@
 // An Executable with its weights: states, hyper-parameters, random state, threads. One caller at a
 // time; two sessions may run at once.
 //
-// A session has as many replicas of the program as its signature says. They share the
-// hyper-parameters and start with the same states, but for those of groups; each has micro-batches,
-// outputs and random numbers of its own.
+// A session has as many replicas of the program as its signature says. What is the same in all of
+// them is there once (backend/cpu/shared_memory.h): constants, hyper-parameters, weights and what
+// the optimiser remembers, but for those of groups. Each has micro-batches, outputs, buffers and
+// random numbers of its own.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +40,12 @@ class Session {
   void read_state_of(size_t replica, size_t index, std::span<std::byte> value) const;
   // An input f32[2] takes the number as a FloatPair, f32[] rounded.
   void set_hyperparameter(size_t index, double value);
+
+  // In bytes, for all replicas together and for each of them.
+  struct MemoryUse {
+    int64_t shared = 0, of_each = 0;
+  };
+  MemoryUse memory() const { return {shared_->bytes(), replicas_[0]->engine().own_bytes()}; }
 
   // What runs through PyTorch's own kernels, and how long that has taken, in all replicas.
   std::vector<cpu::HostCallTime> host_calls() const;
@@ -83,6 +90,8 @@ class Session {
 
   std::shared_ptr<const Executable> executable_;
   ThreadGroup group_;
+  std::shared_ptr<const cpu::SharedMemory> shared_;
+  std::unique_ptr<ThreadPool> update_pool_;  // null where no replica has fewer threads
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<TraceFile> trace_;
 };

@@ -1,8 +1,12 @@
 """Several replicas of a program: what each reads and gives, and how they train together."""
 
 import copy
+import json
 import math
+import os
+import signal
 import threading
+import time
 
 import poptorch
 import pytest
@@ -414,6 +418,57 @@ def test_an_error_in_one_replica_ends_all_of_them(wrong):
     executor(x, labels)
     wanted = trained(options(4), [(x, labels), (x, labels)], model=reference)
     assert_equal_bits({name: p.detach() for name, p in model.named_parameters()}, wanted)
+
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(64))
+
+    def forward(self, x):
+        for _ in range(200):
+            x = torch.tanh(x @ self.weight)
+        return poptorch.identity_loss(x, "sum")
+
+
+def test_ctrl_c_ends_all_replicas():
+    model = Slow()
+    executor = poptorch.trainingModel(
+        model, options(4, 4000), torch.optim.SGD(model.parameters(), lr=0.0)
+    )
+    x = torch.randn(4 * 4000, 1, 64)
+    executor.compile(x)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        executor(x)
+    assert time.monotonic() - start < 3
+    timer.join()
+    assert torch.equal(model.weight.detach(), torch.eye(64))
+
+
+def test_a_trace_shows_the_first_replica(tmp_path, monkeypatch):
+    path = tmp_path / "trace.json"
+    monkeypatch.setenv("TESSERA_TRACE", str(path))
+    trained(options(2, 3), [samples(12)] * 3)
+    monkeypatch.delenv("TESSERA_TRACE")
+    assert any(
+        "all_reduce" in event["name"] for event in json.loads(path.read_text())["traceEvents"]
+    )
+
+
+@pytest.mark.spec("12 replicated tensor sharding", "2.5 TensorLocationSettings")
+def test_sharding_of_optimiser_state_changes_no_result():
+    batches = [samples(8, seed) for seed in range(3)]
+    sharded = options(4)
+    sharded.TensorLocations.setOptimizerLocation(
+        poptorch.TensorLocationSettings()
+        .useReplicatedTensorSharding(True)
+        .minElementsForReplicatedTensorSharding(4)
+    )
+    wanted = trained(options(4), batches, OPTIMIZERS[4])
+    assert_equal_bits(trained(sharded, batches, OPTIMIZERS[4]), wanted)
 
 
 class Decomposes(nn.Module):

@@ -33,18 +33,24 @@ int64_t coarse_milliseconds() {
 
 }  // namespace
 
-Engine::Engine(const Plan& plan, ThreadPool& pool, Communicator* replicas)
+Engine::Engine(const Plan& plan, ThreadPool& pool)
+    : Engine(plan, pool, std::make_shared<const SharedMemory>(plan), nullptr) {}
+
+Engine::Engine(const Plan& plan, ThreadPool& pool, std::shared_ptr<const SharedMemory> shared,
+               Communicator* replicas)
     : plan_(plan),
       pool_(pool),
       replicas_(replicas),
+      is_first_(!replicas || replicas->rank() == 0),
+      shared_(std::move(shared)),
       arena_(plan.memory.arena_bytes),
-      states_(plan.memory.state_bytes),
-      hyperparameters_(plan.memory.hyperparameter_bytes),
-      constants_(plan.memory.constant_bytes),
+      own_states_(shared_->own_state_bytes()),
       data_views_(plan.data_inputs.size()) {
   TESSERA_INVARIANT(pool.level() == plan.target.level, "threads for {} run a plan for {}",
                     name_of(pool.level()), name_of(plan.target.level));
-  for (const Call& call : plan.load) run_call(bind(call), {});
+  for (size_t i = 0; i < plan.load.size() && is_first_; ++i) {
+    run_call(bind(plan.load[i]), {}, pool);
+  }
   calls_.reserve(plan.calls.size());
   for (const Call& call : plan.calls) {
     BoundCall& bound = calls_.emplace_back(bind(call));
@@ -66,12 +72,15 @@ std::byte* Engine::start_of(BufferId id) const {
   switch (buffer.space) {
     case Space::arena:
       return arena_.data() + buffer.offset;
-    case Space::state:
-      return states_.data() + buffer.offset;
+    case Space::state: {
+      const auto index = static_cast<size_t>(buffer.index);
+      std::byte* memory = shared_->is_own(index) ? own_states_.data() : shared_->states();
+      return memory + shared_->state_offset(index);
+    }
     case Space::hyperparameter:
-      return hyperparameters_.data() + buffer.offset;
+      return shared_->hyperparameters() + buffer.offset;
     case Space::constant:
-      return constants_.data() + buffer.offset;
+      return shared_->constants() + buffer.offset;
     case Space::data:
       return nullptr;
   }
@@ -124,32 +133,36 @@ void Engine::run_micro_batch(RngState rng) {
     referee_->begin_micro_batch();
     for (size_t i = 0; i < plan_.states.size(); ++i) referee_->take_state(i, state(i), pool_);
   }
-  run(0, plan_.update_begin, rng);
+  run(0, plan_.update_begin, rng, pool_);
   if (!referee_) return;
   for (size_t i = 0; i < outputs_.size(); ++i) referee_->check_output(i, outputs_[i], pool_);
   check_states(Phase::micro_batch);
 }
 
-void Engine::run_update(RngState rng) {
-  run(plan_.update_begin, plan_.calls.size(), rng);
+void Engine::run_update(RngState rng, ThreadPool& pool) {
+  run(plan_.update_begin, plan_.calls.size(), rng, pool);
   if (referee_) check_states(Phase::update);
 }
 
 void Engine::check_states(Phase phase) {
   for (size_t i = 0; i < plan_.states.size(); ++i) {
-    referee_->check_state(i, phase, state(i), pool_);
+    // What the first replica has made of a state only its own referee knows.
+    if (phase == Phase::micro_batch || owns_state(i)) {
+      referee_->check_state(i, phase, state(i), pool_);
+    }
   }
 }
 
-void Engine::run(size_t begin, size_t end, RngState rng) {
+void Engine::run(size_t begin, size_t end, RngState rng, ThreadPool& pool) {
   for (size_t i = begin; i < end; ++i) {
+    if (!is_first_ && !shared_->runs_everywhere(i)) continue;
     if (timeline_) timeline_->begin_call(i);
     if (referee_) {
-      run_refereed(i, rng);
+      run_refereed(i, rng, pool);
     } else if (calls_[i].call->host) {
-      run_host_call(calls_[i], rng);
+      run_host_call(calls_[i], rng, pool);
     } else {
-      run_call(calls_[i], rng);
+      run_call(calls_[i], rng, pool);
     }
     if (timeline_) timeline_->end_call();
     if (poll_) poll();
@@ -164,27 +177,27 @@ void Engine::poll() {
   (*poll_)();
 }
 
-void Engine::run_host_call(const BoundCall& bound, RngState rng) {
+void Engine::run_host_call(const BoundCall& bound, RngState rng, ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
-  run_call(bound, rng);
+  run_call(bound, rng, pool);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
   HostCallTime& time = host_calls_[bound.host_call];
   ++time.runs;
   time.nanoseconds += taken.count();
 }
 
-void Engine::run_refereed(size_t call, RngState rng) {
+void Engine::run_refereed(size_t call, RngState rng, ThreadPool& pool) {
   const BoundCall& bound = calls_[call];
-  referee_->before(call, bound.inputs, bound.outputs, pool_);
+  referee_->before(call, bound.inputs, bound.outputs, pool);
   if (bound.call->host) {
-    run_host_call(bound, rng);
+    run_host_call(bound, rng, pool);
   } else {
-    run_call(bound, rng);
+    run_call(bound, rng, pool);
   }
-  referee_->after(call, bound.outputs, pool_, rng);
+  referee_->after(call, bound.outputs, pool, rng);
 }
 
-void Engine::run_call(const BoundCall& bound, RngState rng) {
+void Engine::run_call(const BoundCall& bound, RngState rng, ThreadPool& pool) {
   const Call& call = *bound.call;
   try {
     std::optional<ValueCheck> check;
@@ -192,7 +205,7 @@ void Engine::run_call(const BoundCall& bound, RngState rng) {
     const KernelCall kernel_call{.inputs = bound.inputs,
                                  .outputs = bound.outputs,
                                  .attrs = call.attrs,
-                                 .pool = pool_,
+                                 .pool = pool,
                                  .rng = rng,
                                  .replicas = replicas_};
     if (bound.stateful) {

@@ -1,5 +1,5 @@
-// Runs a Plan. An engine owns the memory of one running program: arena, states, hyper-parameters
-// and constants. Nothing is allocated while it runs. The denormal mode is the caller's.
+// Runs a Plan. An engine owns the memory of one running program: the arena, and what the replicas
+// of it do not share. Nothing is allocated while it runs. The denormal mode is the caller's.
 //
 // An Error from a kernel stops the phase at that call; calls before it have done their work, calls
 // after it have not, and the engine can run again.
@@ -14,6 +14,7 @@
 #include "tessera/backend/cpu/memory.h"
 #include "tessera/backend/cpu/plan.h"
 #include "tessera/backend/cpu/referee.h"
+#include "tessera/backend/cpu/shared_memory.h"
 #include "tessera/backend/cpu/timeline.h"
 #include "tessera/base/rng.h"
 #include "tessera/base/thread_pool.h"
@@ -29,13 +30,18 @@ struct HostCallTime {
 class Engine {
  public:
   // Keeps references. Fills the constants; states start as zero.
-  // `replicas`: how the program's collectives reach the others; null where it runs alone.
-  Engine(const Plan& plan, ThreadPool& pool, Communicator* replicas = nullptr);
+  Engine(const Plan& plan, ThreadPool& pool);
+  // One of several replicas: how its collectives reach the others, and what it has with them. The
+  // first is made first: it fills the constants for all.
+  Engine(const Plan& plan, ThreadPool& pool, std::shared_ptr<const SharedMemory> shared,
+         Communicator* replicas);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Row by row in the state's logical order, whatever its layout.
   TensorView state(size_t index) const { return view_of(plan_.states[index]); }
+  bool owns_state(size_t index) const { return is_first_ || shared_->is_own(index); }
+  int64_t own_bytes() const { return arena_.bytes() + own_states_.bytes(); }
   std::byte* hyperparameter(size_t index) { return start_of(plan_.hyperparameters[index]); }
 
   // Where the next micro-batches find a data input. It is never written.
@@ -54,7 +60,9 @@ class Engine {
   void set_timeline(Timeline* timeline);
 
   void run_micro_batch(RngState rng);
-  void run_update(RngState rng);
+  // With threads of its own, since other replicas wait meanwhile.
+  void run_update(RngState rng, ThreadPool& pool);
+  void run_update(RngState rng) { run_update(rng, pool_); }
 
   // Valid between run_micro_batch() and run_update().
   const TensorView& output(size_t index) const { return outputs_[index]; }
@@ -76,17 +84,19 @@ class Engine {
   TensorView view_of(const Place& place) const;
   BoundCall bind(const Call& call) const;
   void note_data_input(const Place& place, TensorView& view);
-  void run(size_t begin, size_t end, RngState rng);
-  void run_call(const BoundCall& bound, RngState rng);
-  void run_refereed(size_t call, RngState rng);
+  void run(size_t begin, size_t end, RngState rng, ThreadPool& pool);
+  void run_call(const BoundCall& bound, RngState rng, ThreadPool& pool);
+  void run_refereed(size_t call, RngState rng, ThreadPool& pool);
   void check_states(Phase phase);
-  void run_host_call(const BoundCall& bound, RngState rng);
+  void run_host_call(const BoundCall& bound, RngState rng, ThreadPool& pool);
   void poll();
 
   const Plan& plan_;
   ThreadPool& pool_;
   Communicator* const replicas_;
-  Memory arena_, states_, hyperparameters_, constants_;
+  const bool is_first_;
+  const std::shared_ptr<const SharedMemory> shared_;
+  Memory arena_, own_states_;
   std::vector<BoundCall> calls_;
   std::vector<TensorView> outputs_;
   std::vector<HostCallTime> host_calls_;  // in the order of the plan

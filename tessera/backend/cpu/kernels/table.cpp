@@ -74,7 +74,7 @@ bool is_empty(const KernelOperand& operand) {
 bool any_layout(const KernelUse& use) {
   const Kind kind = use.op.kind;
   return (kind == Kind::elementwise && !reads_random_state(use.op, use.attrs)) ||
-         kind == Kind::update;
+         kind == Kind::update || kind == Kind::collective;
 }
 
 bool all_plain(const KernelUse& use) {

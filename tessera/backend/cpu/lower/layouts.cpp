@@ -114,6 +114,7 @@ class LayoutChooser {
     const Attrs& attrs = draft_.graph->node(call.node).attrs;
     const bool any_order = !reads_random_state(row(call), attrs);
     if (row(call).kind == Kind::elementwise && any_order) return {Request::Kind::elements};
+    if (row(call).kind == Kind::collective) return {Request::Kind::elements};  // each has the same
     if (row(call).kind == Kind::update) return {Request::Kind::update};
     if (asked.follows) return {Request::Kind::follow};
     return {};
