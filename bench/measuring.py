@@ -18,7 +18,7 @@ from programs import (
     last_words,
     say,
 )
-from workloads import COMPILED_SIDES, HALF_SIDES, LESS_IS_BETTER, WORKLOADS
+from workloads import COMPILED_SIDES, LESS_IS_BETTER, OWN_PEER, OWN_SIDES, WORKLOADS
 
 # A peer that is this many times slower than another at first gets no turns: the best one counts.
 HOPELESS = 1.5
@@ -272,14 +272,14 @@ def measure_memory(name, effort):
     return rows
 
 
-def measure_half(name, effort):
-    """Our own float32 and both ways to round take turns; a row for each way."""
+def measure_own(name, effort):
+    """Ours and other ways of ours take turns; a row for each of these."""
     workload = WORKLOADS[name]
     rows = []
     for threads in effort.threads_of(workload):
         setting, programs = effort.ours(threads), []
         try:
-            for side in ("ours", *HALF_SIDES):
+            for side in ("ours", *OWN_SIDES[workload.kind]):
                 programs.append(Program(side, name, setting, effort.seconds, effort.quick))
                 programs[-1].warm_up()
             check_same_values(programs, workload.tolerance)
@@ -290,12 +290,12 @@ def measure_half(name, effort):
             end_all(programs)
         for program in programs:
             say(f"{program.label}: {duration(program.median())} per step")
-        rows += rows_of_half(name, programs, effort)
+        rows += rows_of_own(name, programs, effort)
     return rows
 
 
-def rows_of_half(name, programs, effort):
-    single = programs[0]
+def rows_of_own(name, programs, effort):
+    plain = programs[0]
     rows = []
     for program in programs[1:]:
         row = row_of(
@@ -304,9 +304,9 @@ def rows_of_half(name, programs, effort):
             effort,
             ours=program.median(),
             unit="seconds per step",
-            peer=single.median(),
-            peer_name="float32",
-            peer_setting=single.setting,
+            peer=plain.median(),
+            peer_name=OWN_PEER[WORKLOADS[name].kind],
+            peer_setting=plain.setting,
         )
         if program.side == "stochastic":
             row["name"] += "_stochastic"
@@ -386,8 +386,9 @@ MEASURE = {
     "compile": measure_compile,
     "memory": measure_memory,
     "epoch": measure_epoch,
-    "half": measure_half,
+    "half": measure_own,
     "half_memory": measure_half_memory,
+    "replicas": measure_own,
 }
 
 

@@ -24,7 +24,7 @@ import compiled
 import flops
 import models
 import torch
-from workloads import COMPILED_SIDES, HALF_SIDES, WORKLOADS
+from workloads import COMPILED_SIDES, HALF_SIDES, REPLICAS, WORKLOADS
 
 WARM_UP = 3
 LOSS_SCALING = 1024.0  # of half precision
@@ -60,12 +60,16 @@ def our_training(workload, model, side="ours"):
     if side in HALF_SIDES:
         numbers = dict(loss_scaling=LOSS_SCALING, velocity_accum_type=torch.half)
         options.randomSeed(1).Precision.enableStochasticRounding(side == "stochastic")
+    if side == "replicas":
+        options.replicationFactor(REPLICAS)
     optimizer = optimizer_of(workload, poptorch.optim)(model.parameters(), **numbers)
     return poptorch.trainingModel(model, options, optimizer)
 
 
-def our_step(workload, model, batch):
-    training = our_training(workload, model)
+def our_step(workload, model, batch, side="ours"):
+    training = our_training(workload, model, side)
+    if side == "replicas":
+        return lambda: training(*batch)[1].mean()
     return lambda: training(*batch)[1]
 
 
@@ -106,6 +110,8 @@ def make_step(side, workload, quick):
         return inference_step(side, model.model.eval(), batch[0])
     if side in HALF_SIDES:
         return half_step(side, workload, model, batch)
+    if side == "replicas":
+        return our_step(workload, model, batch, side)
     if side in COMPILED_SIDES:
         optimizer = optimizer_of(workload, torch.optim)(model.parameters())
         return compiled.training_step(side, model, batch, optimizer)

@@ -2,7 +2,8 @@
 
 A ratio is how many times as fast as the peer; for memory it is ours by eager PyTorch's, where less
 is better. The peer of half precision is our own float32, and a ratio is the time, or the arena, of
-half by float32's: less is better too. The goals are what the parts of a step add up to when each
+half by float32's: less is better too. So it is of replicas, whose peer is one replica of the whole
+batch with all threads. The goals are what the parts of a step add up to when each
 runs near what the hardware gives: docs/performance.md says more.
 """
 import dataclasses
@@ -24,7 +25,7 @@ class Workload:
     shape: tuple  # of the input
     quick_shape: tuple  # of the input with --quick
     goals: Mapping[int, Optional[float]]  # by number of threads: the rows that are measured
-    kind: str = "training"  # inference, compile, memory, epoch, half or half_memory
+    kind: str = "training"  # inference, compile, memory, epoch, half, half_memory or replicas
     rounds: int = 9
     tolerance: float = EXACT  # of losses and outputs, relative to the largest
     # Large networks gain from every thread: eager PyTorch at fewer is not worth the time.
@@ -48,7 +49,11 @@ _CNN16 = ("cnn", (16, 1, 28, 28), (16, 1, 28, 28))
 HALF_SIDES = ("half", "stochastic")
 HALF_TIME, HALF_MEMORY = 1.15, 0.6  # goals
 # Kinds of which less is better.
-LESS_IS_BETTER = ("memory", "half", "half_memory")
+LESS_IS_BETTER = ("memory", "half", "half_memory", "replicas")
+# Other ways of ours, by the kind whose peer we are ourselves.
+OWN_SIDES = {"half": HALF_SIDES, "replicas": ("replicas",)}
+OWN_PEER = {"half": "float32", "replicas": "one replica"}
+REPLICAS = 2
 
 
 def _half(name, network, rounds=5, kind="half"):
@@ -61,6 +66,17 @@ def _half(name, network, rounds=5, kind="half"):
         kind=kind,
         rounds=rounds,
         tolerance=HALF,
+    )
+
+
+def _replicas(name, network, tolerance, goal):
+    return Workload(
+        f"{name} by {REPLICAS} replicas, each with a part of the batch: the time by one replica's",
+        *network,
+        {2: goal},
+        kind="replicas",
+        rounds=5,
+        tolerance=tolerance,
     )
 
 
@@ -167,4 +183,7 @@ WORKLOADS = {
     "transformer_half": _half("transformer", _TRANSFORMER, rounds=9),
     "resnet18_half_memory": _half("resnet18_b12", _RESNET, kind="half_memory"),
     "unet16_half_memory": _half("unet16", _UNET16, kind="half_memory"),
+    "cnn_replicas": _replicas("cnn_b16", _CNN16, EXACT, 1.1),
+    # Batch norm sees a part of the batch.
+    "resnet18_replicas": _replicas("resnet18_b12", _RESNET, 0.5, 1.1),
 }

@@ -15,7 +15,7 @@ NAMES = """
 cnn_b1 cnn_b16 cnn_b64 mlp_b64 resnet18_b12 resnet18_frozen_b12 resnet18_infer_b12 unet16 unet8
 transformer fashion_mnist_epoch cnn_compile resnet18_compile unet16_compile resnet18_memory
 unet16_memory cnn_half resnet18_half unet16_half unet8_half transformer_half resnet18_half_memory
-unet16_half_memory
+unet16_half_memory cnn_replicas resnet18_replicas
 """.split()
 BLOCK = "before\n<!-- begin bench/run -->\nold\n<!-- end bench/run -->\nafter\n"
 
@@ -206,7 +206,7 @@ def test_of_half_precision_less_is_better_too(module):
         Program(measuring, "half", 2, 1.25),
         Program(measuring, "stochastic", 2, 0.75),
     ]
-    rows = measuring.rows_of_half("cnn_half", programs, effort_of(measuring))
+    rows = measuring.rows_of_own("cnn_half", programs, effort_of(measuring))
     assert [(row["name"], row["ratio"], row["reached"]) for row in rows] == [
         ("cnn_half", 1.25, False),
         ("cnn_half_stochastic", 0.75, True),
@@ -227,6 +227,14 @@ def test_half_precision_beside_our_own_float32(tmp_path):
         "transformer_half_stochastic",
     ]
     assert all(row["peer_name"] == "float32" and row["goal"] is None for row in rows)
+
+
+def test_replicas_beside_one_of_the_whole_batch(tmp_path):
+    file = tmp_path / "rows.json"
+    result = bench("--quick", "--only", "cnn_replicas", "--json", file)
+    assert result.returncode == 0, result.stderr
+    (row,) = json.loads(file.read_text())["rows"]
+    assert (row["name"], row["peer_name"]) == ("cnn_replicas", "one replica")
 
 
 def test_the_arena_is_what_the_log_says(tmp_path):

@@ -36,6 +36,12 @@ def generate_in_half(seed):
     return network and network.with_halves(random.Random(seed).choice(list(HALVES)))
 
 
+def generate_with_replicas(seed):
+    """The network of a seed, with several replicas."""
+    network = generate(seed)
+    return network and network.with_replicas(random.Random(seed).choice([2, 3, 4]))
+
+
 def look(seed, chosen=None, generate=generate):
     """A Failure, or a word: fine, illegal, nothing."""
     network = generate(seed)
@@ -161,7 +167,7 @@ def describe(seed, failure, seconds, generate=generate):
     lines = [f"=== seed {seed}: {failure.kind}", failure.message[:1500]]
     if failure.variant:
         lines.append(f"with {dict(failure.variant)}")
-    option = " --half" if generate is generate_in_half else ""
+    option = {generate_in_half: " --half", generate_with_replicas: " --replicas"}.get(generate, "")
     lines.append(f"repeat with: {here} --one {seed}{option}")
     if seconds > 0:
         lines += [
@@ -191,6 +197,7 @@ def main(arguments):
     seeds = [arguments.one] if arguments.one is not None else None
     seeds = seeds or list(range(first, first + arguments.count))
     make = generate_in_half if arguments.half else generate
+    make = generate_with_replicas if arguments.replicas else make
     if arguments.print:
         for seed in seeds:
             network = make(seed)

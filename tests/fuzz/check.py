@@ -43,7 +43,8 @@ class Failure:
 
 
 def variants(seed):
-    """One or two environments that a network is tried in as well, or parts in half precision."""
+    """One or two environments that a network is tried in as well, parts in half precision, or how
+    many replicas."""
     r = random.Random(seed * 7919 + 1)
     everything = ",".join(KERNELS)
     choices = [
@@ -59,6 +60,7 @@ def variants(seed):
         {"TESSERA_AUTOTUNE": "1"},
         {"TESSERA_CHECK": "1"},
         {"halves": r.choice(list(HALVES))},
+        {"replicas": r.choice("234")},
     ]
     if hasattr(torch, "compile"):
         choices.append({COMPILED: "1"})
@@ -84,6 +86,23 @@ def attempted(network, variables):
             raise Illegal(str(error)) from error
         variant = tuple(variables.items())
         return Failure(error_kind(error), f"{type(error).__name__}: {error}", variant)
+
+
+def with_replicas(network, variables):
+    """As examine() says, of the network with so many replicas, also under our own referee."""
+    if network.settings.replicas > 1:
+        return None
+    more = network.with_replicas(variables["replicas"])
+    if more is None:
+        return None
+    try:
+        failure = examine(more, [TWO_THREADS, {"TESSERA_CHECK": "1"}])
+    except Illegal:
+        return None
+    if failure is None:
+        return None
+    kind = f"{failure.kind} with replicas"
+    return Failure(kind, failure.message, failure.variant + tuple(variables.items()))
 
 
 def in_half(network, variables):
@@ -119,7 +138,12 @@ def examine(network, chosen=None):
             if failure:
                 return failure
             continue
-        if COMPILED in variables and network.settings.halves:
+        if "replicas" in variables:
+            failure = with_replicas(network, variables)
+            if failure:
+                return failure
+            continue
+        if COMPILED in variables and (network.settings.halves or network.settings.replicas > 1):
             continue  # PyTorch itself looks at these, and refuses what it has no kernel for
         try:
             run = attempted(network, variables)

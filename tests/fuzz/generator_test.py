@@ -109,6 +109,16 @@ def test_parts_in_half_are_right(halves):
     assert "half()" in program(network) and program(LINE, {"halves": halves}) == program(network)
 
 
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("mode", ["", "All", "Sum"])
+def test_replicas_are_right(replicas, mode):
+    settings = dataclasses.replace(LINE.settings, iterations=2, output_mode=mode)
+    network = dataclasses.replace(LINE, settings=settings).with_replicas(replicas)
+    assert examine(network, []) is None
+    assert f"replicationFactor({replicas})" in program(network)
+    assert program(LINE, {"replicas": "2"}) == program(LINE.with_replicas(2))
+
+
 @pytest.mark.parametrize("part", ["output", "parameter"])
 def test_the_referee_finds_a_wrong_half(part):
     network = dataclasses.replace(LINE, settings=Settings(halves="all"))

@@ -99,9 +99,10 @@ class Settings:
     numbers: Tuple[Tuple[str, object], ...] = (("lr", 1.0),)
     precise: bool = False
     halves: str = ""  # what is in half precision: one of HALVES
+    replicas: int = 1
 
     def factor(self):
-        return self.accumulation * self.iterations
+        return self.accumulation * self.iterations * self.replicas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +146,14 @@ class Network:
 
     def with_halves(self, halves):
         settings = dataclasses.replace(self.settings, halves=halves)
+        return dataclasses.replace(self, settings=settings)
+
+    def with_replicas(self, replicas):
+        """The same with more replicas, and so with more micro-batches; None where an input has no
+        dimension to count them."""
+        if any(not given.shape for given in self.inputs):
+            return None
+        settings = dataclasses.replace(self.settings, replicas=int(replicas))
         return dataclasses.replace(self, settings=settings)
 
     def size(self):
@@ -202,6 +211,8 @@ def program(network, variant=None):
     environment = dict(variant or {})
     if "halves" in environment:
         network = network.with_halves(environment.pop("halves"))
+    if "replicas" in environment:
+        network = network.with_replicas(environment.pop("replicas"))
     s = network.settings
     lines = ["import copy", "import os", "", HEADER]
     if s.precise:
@@ -214,11 +225,13 @@ def program(network, variant=None):
     lines.append("options = poptorch.Options().showCompilationProgressBar(False)")
     if s.iterations > 1:
         lines.append(f"options.deviceIterations({s.iterations})")
+    if s.replicas > 1:
+        lines.append(f"options.replicationFactor({s.replicas}).broadcastBuffers(False)")
     if s.training and s.accumulation > 1:
         lines.append(f"options.Training.gradientAccumulation({s.accumulation})")
-        if s.reduction != "Mean":
-            kind = f"poptorch.ReductionType.{s.reduction}"
-            lines.append(f"options.Training.accumulationAndReplicationReductionType({kind})")
+    if s.training and s.accumulation * s.replicas > 1 and s.reduction != "Mean":
+        kind = f"poptorch.ReductionType.{s.reduction}"
+        lines.append(f"options.Training.accumulationAndReplicationReductionType({kind})")
     if s.halves == "sums":
         lines.append("options.Precision.setPartialsType(torch.half)")
     if s.output_mode:

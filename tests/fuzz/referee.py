@@ -277,6 +277,7 @@ def by_pytorch(network, dtype, watched, prepared=lambda model: model, untouched=
     parameters = [p for name, p in model.named_parameters() if name not in untouched]
     update = stepper(network, parameters) if s.training and parameters else None
     names = returned_names(network.returned)
+    buffers = Buffers(model, s.replicas)
     with default_dtype(dtype), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for call, batch in enumerate(batches):
@@ -288,9 +289,9 @@ def by_pytorch(network, dtype, watched, prepared=lambda model: model, untouched=
             for i in range(s.iterations):
                 for p in parameters:
                     p.grad = None
-                for k in range(s.accumulation):
-                    piece = [t[i * s.accumulation + k] for t in pieces]
-                    with watched():
+                for k in range(s.accumulation * s.replicas):
+                    piece = [t[i * s.accumulation * s.replicas + k] for t in pieces]
+                    with buffers.of(k % s.replicas), watched():
                         results.append(micro_batch(network, called, piece, names))
                 if update:
                     finish_step(network, parameters, update)
@@ -300,9 +301,29 @@ def by_pytorch(network, dtype, watched, prepared=lambda model: model, untouched=
                 run.values[f"input {given.name} after call {call}"] = t
     for name, p in model.named_parameters():
         run.values[f"parameter {name}"] = p.detach().clone()
-    for name, b in model.named_buffers():
-        run.values[f"buffer {name}"] = b.detach().clone()
+    with buffers.of(0):
+        for name, b in model.named_buffers():
+            run.values[f"buffer {name}"] = b.detach().clone()
     return run
+
+
+class Buffers:
+    """The buffers of a module, of which each replica has its own."""
+
+    def __init__(self, model, replicas):
+        self.model = model
+        self.values = [[b.detach().clone() for b in model.buffers()] for _ in range(replicas)]
+
+    @contextmanager
+    def of(self, replica):
+        """While it lasts, the module has those of a replica."""
+        if len(self.values) == 1:
+            yield
+            return
+        for b, value in zip(self.model.buffers(), self.values[replica]):
+            b.detach().copy_(value)
+        yield
+        self.values[replica] = [b.detach().clone() for b in self.model.buffers()]
 
 
 def micro_batch(network, model, piece, names):
@@ -324,7 +345,7 @@ def finish_step(network, parameters, update):
     if network.settings.reduction == "Mean":
         for p in parameters:
             if p.grad is not None:
-                p.grad /= network.settings.accumulation
+                p.grad /= network.settings.accumulation * network.settings.replicas
     with torch.no_grad():
         update()
 
@@ -337,20 +358,21 @@ def gathered(network, results):
     answer = {}
     for k, name in enumerate(names):
         parts = [r[k] for r in results]
-        if mode == "Final" or len(parts) == 1:
-            whole = parts[-1]
+        if mode == "Final":
+            parts = parts[-s.replicas :]
         elif mode == "Sum":
-            whole = torch.stack(parts).sum(0)
-        else:
-            whole = torch.cat([p.reshape(1) if p.dim() == 0 else p for p in parts])
-        answer[f"{k} ({name})"] = whole
+            parts = [torch.stack(parts[r :: s.replicas]).sum(0) for r in range(s.replicas)]
+        if len(parts) > 1:
+            parts = [torch.cat([p.reshape(1) if p.dim() == 0 else p for p in parts])]
+        answer[f"{k} ({name})"] = parts[0]
     return answer
 
 
 def options_of(network):
     s = network.settings
     options = poptorch.Options().showCompilationProgressBar(False)
-    options.deviceIterations(s.iterations)
+    options.deviceIterations(s.iterations).replicationFactor(s.replicas)
+    options.broadcastBuffers(s.replicas == 1)
     if s.training:
         options.Training.gradientAccumulation(s.accumulation)
         options.Training.accumulationAndReplicationReductionType(
