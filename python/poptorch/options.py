@@ -169,9 +169,9 @@ class Options(OptionGroup):
     # Replicas and devices.
 
     def replicationFactor(self, replication_factor: int) -> "Options":
-        """Data-parallel copies of the model.
+        """Data-parallel copies of the model, each with micro-batches of its own.
 
-        Default: 1. More than one is refused when a model is wrapped.
+        Default: 1. An update uses the gradients of all of them.
         """
         self.set(replication_factor=replication_factor)
         return self

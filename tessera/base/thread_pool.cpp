@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/pause.h"
 
 namespace tessera {
 namespace {
@@ -28,12 +29,6 @@ constexpr uint64_t one_job = uint64_t{1} << 32;
 
 // How many pieces nobody has taken yet.
 constexpr int64_t left_of(uint64_t job) { return static_cast<int64_t>(job % one_job); }
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 int affinity_count() {
   cpu_set_t set;

@@ -90,6 +90,7 @@ class OptimizerBuilder {
       for (const auto& name : group.parameters) accumulate(group, name);
     }
     if (is_running_mean()) forget_micro_batches();
+    add_up_over_replicas();
     if (spec_.clip_norm) clip();
     for (size_t g = 0; g < spec_.groups.size(); ++g) add_group(g);
   }
@@ -220,12 +221,13 @@ class OptimizerBuilder {
   // Leaves the accumulator empty.
   ValueId whole_gradient(const std::string& name, ValueId gradient) {
     if (accumulates()) {
-      state(std::string(accumulator_prefix) + name).after_update = zeros(graph_.type(gradient));
+      State& accumulator = state(std::string(accumulator_prefix) + name);
+      accumulator.after_update = zeros(graph_.type(accumulator.initial));
     }
-    if (summands() == 1 && !spec_.loss_scale.valid()) return over_replicas(name, gradient);
+    if (summands() == 1 && !spec_.loss_scale.valid()) return in_single(gradient);
     ValueId factor = builder_.scalar(1.0 / static_cast<double>(summands()), DType::f32);
     if (spec_.loss_scale.valid()) factor = builder_.add("div", {factor, spec_.loss_scale});
-    return builder_.add("mul", {over_replicas(name, gradient), factor});
+    return builder_.add("mul", {in_single(gradient), factor});
   }
 
   // By how many a sum of gradients is divided.
@@ -234,13 +236,46 @@ class OptimizerBuilder {
     return spec_.replicas * (spec_.running_mean ? 1 : spec_.gradient_accumulation);
   }
 
-  ValueId over_replicas(const std::string& name, ValueId gradient) {
-    const auto at = spec_.replica_groups.find(name);
-    const ReplicaGroups groups = at == spec_.replica_groups.end() ? ReplicaGroups{} : at->second;
-    gradient = in_single(gradient);
-    if (groups.size_of(spec_.replicas) == 1) return gradient;
-    return builder_.add("all_reduce", {gradient},
-                        {{"group_size", groups.size}, {"orthogonal", groups.orthogonal}});
+  // Gradients that are added up over the same groups of replicas, in one journey.
+  struct Bundle {
+    ReplicaGroups groups;
+    std::vector<std::string> parameters = {};
+    int64_t elements = 0;
+  };
+
+  // Small ones travel together, because replicas wait for each other each time.
+  void add_up_over_replicas() {
+    constexpr int64_t most_elements = 1 << 18;
+    std::vector<Bundle> bundles;
+    const auto add = [&](const std::string& name, const ReplicaGroups& groups, int64_t elements) {
+      const auto open = std::find_if(bundles.rbegin(), bundles.rend(), [&](const Bundle& bundle) {
+        return bundle.groups == groups && bundle.elements + elements <= most_elements;
+      });
+      Bundle& bundle = open == bundles.rend() ? bundles.emplace_back(Bundle{groups}) : *open;
+      bundle.parameters.push_back(name);
+      bundle.elements += elements;
+    };
+    for (const auto& group : spec_.groups) {
+      for (const auto& name : group.parameters) {
+        const auto gradient = gradients_.find(name);
+        const auto at = spec_.replica_groups.find(name);
+        const ReplicaGroups groups =
+            at == spec_.replica_groups.end() ? ReplicaGroups{} : at->second;
+        if (gradient == gradients_.end() || groups.size_of(spec_.replicas) == 1) continue;
+        add(name, groups, numel(graph_.type(gradient->second).shape));
+      }
+    }
+    for (const Bundle& bundle : bundles) add_up(bundle);
+  }
+
+  void add_up(const Bundle& bundle) {
+    builder_.set_place({}, Phase::update);
+    std::vector<ValueId> operands;
+    for (const auto& name : bundle.parameters) operands.push_back(in_single(gradients_[name]));
+    const auto sums = builder_.add_all(
+        "all_reduce", std::move(operands),
+        {{"group_size", bundle.groups.size}, {"orthogonal", bundle.groups.orthogonal}});
+    for (size_t i = 0; i < sums.size(); ++i) gradients_[bundle.parameters[i]] = sums[i];
   }
 
   ValueId zeros(const TensorType& type) {

@@ -161,6 +161,16 @@ TEST(AddOptimizer, AddsUpOverReplicas) {
   EXPECT_FALSE(has("all_reduce"));
 }
 
+// Each journey costs a wait.
+TEST(AddOptimizer, SmallGradientsTravelTogether) {
+  const UpdateSpec both{.replicas = 2, .groups = {{.parameters = {"a.w", "b"}}}};
+  EXPECT_NE(with_optimizer(both).find(" = all_reduce(%8, %7) "), std::string::npos)
+      << with_optimizer(both);
+  UpdateSpec apart = both;
+  apart.replica_groups = {{"b", {1, false}}};
+  EXPECT_NE(with_optimizer(apart).find(" = all_reduce(%8) "), std::string::npos);
+}
+
 TEST(AddOptimizer, ARunningMeanKeepsTheMeanSoFar) {
   EXPECT_EQ(
       with_optimizer(

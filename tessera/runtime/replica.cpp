@@ -53,12 +53,18 @@ void Replica::run(const RunRequest& request, const RunExtent& extent,
     for (int64_t step = 0; step < extent.gradient_accumulation; ++step) {
       run_micro_batch(request, extent, {iteration, step, index_});
     }
-    if (others_) others_->barrier();
-    engine_.run_update(rng_of_all(), update_pool_ ? *update_pool_ : pool_);
-    if (others_) others_->barrier();
+    run_update();
     keep_states(request, extent, iteration);
   }
   engine_.set_poll(nullptr);
+}
+
+void Replica::run_update() {
+  const cpu::Plan& plan = executable_.plan();
+  if (plan.update_begin == plan.calls.size()) return;  // nobody need wait for anybody
+  if (others_) others_->barrier();
+  engine_.run_update(rng_of_all(), update_pool_ ? *update_pool_ : pool_);
+  if (others_) others_->barrier();
 }
 
 // What updates draw: the same everywhere, or the replicas' weights would no longer be equal.

@@ -45,6 +45,7 @@ class Replica {
 
  private:
   void run_micro_batch(const RunRequest& request, const RunExtent& extent, const MicroBatch& at);
+  void run_update();
   RngState rng_of_all() const;
   void keep_states(const RunRequest& request, const RunExtent& extent, int64_t iteration);
   void keep(const TensorView& value, const RequestedOutput& output, const RunExtent& extent,

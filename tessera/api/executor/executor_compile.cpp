@@ -118,13 +118,19 @@ void check_buffers(const Graph& graph, const Options& options) {
     const size_t dot = state.name.rfind('.');
     return state.name.substr(0, dot == std::string::npos ? 0 : dot + 1);
   };
-  std::set<std::string> norms;
-  for (const State& state : graph.states()) {
+  const auto is_statistic = [&](const State& state) {
     const Node* last = graph.producer(state.after_micro_batch);
-    if (last && op(*last).kind == Kind::normalization) norms.insert(module_of(state));
+    return last && op(*last).kind == Kind::normalization;
+  };
+  std::set<std::string> counters;
+  for (const State& state : graph.states()) {
+    if (is_statistic(state)) counters.insert(module_of(state) + "num_batches_tracked");
   }
   for (const State& state : graph.states()) {
-    if (state.after_micro_batch == state.initial || norms.contains(module_of(state))) continue;
+    if (state.after_micro_batch == state.initial || is_statistic(state) ||
+        counters.contains(state.name)) {
+      continue;
+    }
     fail(ErrorKind::user,
          "PopTorch does not support broadcasting buffers. If your model is able to tolerate "
          "buffers becoming out of sync between replicas, you can disable buffer broadcasting using "

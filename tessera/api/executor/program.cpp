@@ -61,6 +61,11 @@ void Program::attach(RngState rng) {
   session_ = std::make_unique<Session>(executable_, threads_of_environment());
   session_->trace_to(trace_path_of_environment());
   session_->set_rng(rng);
+  if (const int replicas = session_->replicas(); replicas > 1) {
+    const Session::MemoryUse memory = session_->memory();
+    log(LogLevel::info, "{} replicas: {} bytes for all of them, and {} for each", replicas,
+        memory.shared, memory.of_each);
+  }
 }
 
 void Program::detach() {

@@ -18,6 +18,7 @@ struct Request {
   enum class Kind {
     fixed,     // those in `layouts`, one for each operand and then each result; none: plain
     elements,  // element-wise: any, the same for all, and small operands are spread out
+    each,      // each result as its operand lies
     update,    // any, the same for all tensors of the parameter's shape
     follow     // what its operands have, where an entry applies
   };
@@ -114,7 +115,7 @@ class LayoutChooser {
     const Attrs& attrs = draft_.graph->node(call.node).attrs;
     const bool any_order = !reads_random_state(row(call), attrs);
     if (row(call).kind == Kind::elementwise && any_order) return {Request::Kind::elements};
-    if (row(call).kind == Kind::collective) return {Request::Kind::elements};  // each has the same
+    if (row(call).kind == Kind::collective) return {Request::Kind::each};
     if (row(call).kind == Kind::update) return {Request::Kind::update};
     if (asked.follows) return {Request::Kind::follow};
     return {};
@@ -153,6 +154,8 @@ class LayoutChooser {
         return place_fixed(call, request);
       case Request::Kind::elements:
         return place_elements(call);
+      case Request::Kind::each:
+        return place_each(call);
       case Request::Kind::update:
         return place_update(call);
       case Request::Kind::follow:
@@ -184,6 +187,15 @@ class LayoutChooser {
       read = layout.plain() ? in_plain(read) : spread_in(read, layout, shape);
     }
     for (const BlockId id : call.outputs) draft_.block(id).layout = layout;
+  }
+
+  void place_each(DraftCall& call) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const Read& read = call.inputs[i];
+      const Layout layout = whole_plain(read) ? draft_.block(read.block).layout : Layout{};
+      call.inputs[i] = dense_in(read, layout);
+      draft_.block(call.outputs[i]).layout = layout;
+    }
   }
 
   void place_update(DraftCall& call) {
