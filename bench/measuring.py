@@ -246,6 +246,33 @@ def measure_compile(name, effort):
     return rows
 
 
+def measure_cached(name, effort):
+    """Starting from a cache that has the program, beside starting without one."""
+    workload = WORKLOADS[name]
+    rows = []
+    for threads in effort.threads_of(workload):
+        plain = dataclasses.replace(effort.ours(threads), autotune=workload.autotune)
+        compiled, found = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            cached = dataclasses.replace(plain, cache=folder)
+            seconds_of_one("compile", name, cached, effort)  # which fills it
+            for _ in range(effort.rounds_of(workload)):
+                compiled.append(seconds_of_one("compile", name, plain, effort))
+                found.append(seconds_of_one("compile", name, cached, effort))
+        row = row_of(
+            name,
+            threads,
+            effort,
+            ours=statistics.median(found),
+            unit="seconds",
+            peer=statistics.median(compiled),
+            peer_name="compiling",
+            peer_setting=plain,
+        )
+        rows.append(row)
+    return rows
+
+
 def measure_memory(name, effort):
     """One process after the other: they must not be short of memory."""
     rows = []
@@ -384,6 +411,7 @@ MEASURE = {
     "training": measure_steps,
     "inference": measure_steps,
     "compile": measure_compile,
+    "cached": measure_cached,
     "memory": measure_memory,
     "epoch": measure_epoch,
     "half": measure_own,

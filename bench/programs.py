@@ -33,6 +33,8 @@ class Setting:
     threads: int
     blas_threads: int
     precise: bool = False  # ours: TESSERA_PRECISION=precise
+    autotune: bool = False  # ours: TESSERA_AUTOTUNE=1
+    cache: str = ""  # ours: the folder of compiled programs
 
     def __str__(self):
         words = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
@@ -47,9 +49,15 @@ class Setting:
         environment[
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
         ] = "1"  # or its first call would be another
-        environment.pop("TESSERA_PRECISION", None)
-        if self.precise:
-            environment["TESSERA_PRECISION"] = "precise"
+        ours = {
+            "TESSERA_PRECISION": "precise" if self.precise else "",
+            "TESSERA_AUTOTUNE": "1" if self.autotune else "",
+            "POPTORCH_CACHE_DIR": self.cache,
+        }
+        for name, value in ours.items():
+            environment.pop(name, None)
+            if value:
+                environment[name] = value
         return environment
 
 

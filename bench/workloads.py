@@ -25,13 +25,15 @@ class Workload:
     shape: tuple  # of the input
     quick_shape: tuple  # of the input with --quick
     goals: Mapping[int, Optional[float]]  # by number of threads: the rows that are measured
-    kind: str = "training"  # inference, compile, memory, epoch, half, half_memory or replicas
+    # inference, compile, cached, memory, epoch, half, half_memory or replicas
+    kind: str = "training"
     rounds: int = 9
     tolerance: float = EXACT  # of losses and outputs, relative to the largest
     # Large networks gain from every thread: eager PyTorch at fewer is not worth the time.
     fewer_threads: bool = True
     # Whether torch.compile() with our backend is a peer too: all peers are in memory at once.
     backend: bool = True
+    autotune: bool = False  # kernels are chosen by the clock
 
 
 def _cnn(batch, goals):
@@ -169,6 +171,21 @@ WORKLOADS = {
         {2: 3},
         kind="compile",
         rounds=3,
+    ),
+    "resnet18_cached": Workload(
+        "wrapping ResNet-18 with an executable cache that has its training, beside compiling it",
+        *_RESNET,
+        {2: 3},
+        kind="cached",
+        rounds=5,
+    ),
+    "resnet18_tuned_cached": Workload(
+        "the same for a program that is autotuned",
+        *_RESNET,
+        {2: 3},
+        kind="cached",
+        rounds=3,
+        autotune=True,
     ),
     "resnet18_memory": Workload(
         "peak resident memory of resnet18_b12", *_RESNET, {2: 0.8}, kind="memory", rounds=1

@@ -113,6 +113,22 @@ class Shifted(torch.nn.Module):
         return x + self.shift
 
 
+@pytest.mark.spec("9 executable cache")
+def test_kernels_that_were_chosen_by_timing_are_chosen_again(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("TESSERA_AUTOTUNE", "1")
+
+    def plan():
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 16, 3))
+        model = poptorch.inferenceModel(layers, options_for(tmp_path))
+        model.compile(torch.ones(2, 3, 20, 20))
+        return model._core.plan_text()
+
+    first = plan()
+    capfd.readouterr()
+    assert plan() == first and was_found(capfd)
+
+
 def test_none_turns_it_off(tmp_path, capfd):
     options = options_for(tmp_path).enableExecutableCaching(None)
     poptorch.inferenceModel(Regression().eval(), options)(batch()[0])
