@@ -38,8 +38,8 @@ struct ExecutableContents {
   // the kernels chosen by timing are the executable's.
   CompileOptions options = {};
 
-  // The value of each of executable->states(), in order, dense: bytes(type), or a multiple of it
-  // where replicas have different values, one after the other. Empty: the file has no values.
+  // The value of each of executable->states(), in order, dense and of its host_type(): where groups
+  // of replicas have different values, one after the other. Empty: the file has no values.
   std::vector<std::span<const std::byte>> states = {};
   // The value of each of executable->hyperparameters(), in order. Empty: the file has none.
   std::vector<double> hyperparameters = {};
@@ -58,7 +58,7 @@ struct SavedState {
   std::string name;
   StateKind kind = StateKind::parameter;
   TensorType type;
-  int64_t copies = 1;  // values, one after the other: of replicas, where they differ
+  int64_t copies = 1;  // values, one after the other: of groups of replicas, where they differ
 };
 
 struct SavedNumber {

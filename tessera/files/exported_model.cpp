@@ -25,11 +25,14 @@ std::shared_ptr<const Executable> program_of(const ExecutableFile& file, int thr
 int threads_for(int asked) { return asked > 0 ? asked : threads_of_environment(); }
 
 // Values that lie one after the other. A single number has no dimension to put them in.
-TensorType several(TensorType type, int64_t count) {
-  if (count == 1) return type;
-  if (type.shape.empty()) return {type.dtype, {count}};
-  type.shape[0] *= count;
-  return type;
+TensorType several(const TensorType& type, int64_t count) {
+  TensorType whole = type;
+  if (type.shape.empty() && count > 1) whole.shape.push_back(count);
+  const bool counted =
+      type.shape.empty() || !__builtin_mul_overflow(type.shape[0], count, &whole.shape[0]);
+  check(counted && fits_in_memory(whole), ErrorKind::value,
+        "{} micro-batches of {} are more than any memory has", count, to_string(type));
+  return whole;
 }
 
 template <typename From, typename To>
@@ -53,14 +56,9 @@ ExportedModel::ExportedModel(const std::string& path, int threads)
     : file_(path), session_(program_of(file_, threads_for(threads)), threads_for(threads)) {
   restore(session_, file_);
   const StepSignature& signature = session_.executable().signature();
-  extent_ = {.device_iterations = signature.device_iterations,
-             .gradient_accumulation = signature.gradient_accumulation};
   inputs_ = signature.inputs;
   for (StepInput& input : inputs_) {
-    const TensorType whole = several(input.type, extent_.of_a_replica());
-    check(fits_in_memory(whole), ErrorKind::value, "a call of '{}' takes more than any memory has",
-          path);
-    input.type = {input.host, whole.shape};
+    input.type = several({input.host, input.type.shape}, signature.micro_batches_of_inputs());
   }
   narrowed_.resize(inputs_.size());
 }
@@ -94,9 +92,7 @@ std::vector<ModelOutput> ExportedModel::run(std::span<const std::span<const std:
   std::vector<ModelOutput> outputs;
   for (const StepOutput& output : signature.outputs) {
     const TensorType whole =
-        several(output.type, outputs_kept(output.mode, output.period, extent_));
-    check(fits_in_memory(whole), ErrorKind::value, "output '{}' is larger than any memory",
-          output.name);
+        several(output.type, outputs_kept(output.mode, output.period, signature.extent()));
     outputs.push_back(
         {output.name, whole, std::vector<std::byte>(static_cast<size_t>(bytes(whole)))});
   }

@@ -47,7 +47,6 @@ class ExportedModel {
 
   ExecutableFile file_;
   Session session_;
-  RunExtent extent_;
   std::vector<StepInput> inputs_;
   std::vector<std::vector<std::byte>> narrowed_;  // inputs that callers give in 64 bits
 };

@@ -90,5 +90,45 @@ TEST_F(ExportedModels, SayWhatTheyWanted) {
           "' holds a program without the values of its 1 states, and cannot be run by itself");
 }
 
+TEST_F(ExportedModels, OfSeveralReplicasTakeWhatEachReads) {
+  Graph graph = read_graph(R"(graph "sum" {
+  input data "x" %0: f32[]
+  state parameter "w" %1: f32[]
+  %2 = add(%0, %1) : f32[]
+  output "y" %2
+}
+)");
+  StepSignature signature = signature_of(graph);
+  signature.replicas = 2;
+  signature.grouped_states.push_back({.state = 0, .groups = {.size = 1}});
+  const auto executable = compile(std::move(graph), std::move(signature));
+  const std::vector<float> w = {10, 20};
+  write_executable(path_,
+                   {.executable = executable.get(), .states = {std::as_bytes(std::span(w))}});
+  EXPECT_EQ(ExecutableFile(path_).states()[0].copies, 2);
+  ExportedModel model(path_, 1);
+  EXPECT_EQ(to_string(model.inputs()[0].type), "f32[2]");
+  const std::vector<float> x = {1, 2};
+  const std::span<const std::byte> inputs[] = {std::as_bytes(std::span(x))};
+  const auto returned = model.run(inputs);
+  const auto y = returned[0].as<float>();
+  EXPECT_EQ(std::vector<float>(y.begin(), y.end()), (std::vector<float>{11, 22}));
+}
+
+TEST_F(ExportedModels, AreRefusedWhereACallTakesMoreThanThereIs) {
+  Graph graph = read_graph(R"(graph "copy" {
+  input data "x" %0: f32[65536]
+  %1 = neg(%0) : f32[65536]
+  output "y" %1
+}
+)");
+  StepSignature signature = signature_of(graph);
+  signature.device_iterations = (int64_t{1} << 31) - 1;
+  const auto executable = compile(std::move(graph), std::move(signature));
+  write_executable(path_, {.executable = executable.get()});
+  EXPECT_EQ(complaint({}, {}),
+            "2147483647 micro-batches of f32[65536] are more than any memory has");
+}
+
 }  // namespace
 }  // namespace tessera

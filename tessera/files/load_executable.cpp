@@ -63,12 +63,7 @@ void restore(Session& session, const ExecutableFile& file) {
   check_states(file, session.executable());
   check_hyperparameters(file, session.executable());
   for (size_t i = 0; file.has_states() && i < file.states().size(); ++i) {
-    const SavedState& state = file.states()[i];
-    const auto value = file.state_value(i);
-    check(state.copies == 1, ErrorKind::value,
-          "'{}' has {} values of '{}', one for each replica; this session takes one", file.path(),
-          state.copies, state.name);
-    session.write_state(i, value);
+    session.write_state(i, file.state_value(i));
   }
   for (size_t i = 0; i < file.hyperparameters().size(); ++i) {
     session.set_hyperparameter(i, file.hyperparameters()[i].value);

@@ -29,6 +29,20 @@ void check_counts(const StepSignature& signature, const Graph& graph) {
         signature.gradient_accumulation);
 }
 
+// Of one run: whoever makes room for its inputs and outputs multiplies.
+void check_micro_batches(const StepSignature& signature) {
+  constexpr int64_t most = int64_t{1} << 40;
+  int64_t count = 0;
+  const bool counted = !__builtin_mul_overflow(signature.device_iterations,
+                                               signature.gradient_accumulation, &count) &&
+                       !__builtin_mul_overflow(count, signature.replicas, &count);
+  check(
+      counted && count <= most, ErrorKind::value,
+      "{} device iterations of {} accumulation steps in {} replicas are more micro-batches than a "
+      "run can have.",
+      signature.device_iterations, signature.gradient_accumulation, signature.replicas);
+}
+
 void check_replicas(const StepSignature& signature, const Graph& graph) {
   constexpr int64_t most = 1024;
   check(signature.replicas >= 1 && signature.replicas <= most, ErrorKind::value,
@@ -135,6 +149,7 @@ void check_fits(const StepSignature& signature, const Graph& graph) {
   const StepSignature wanted = signature_of(graph);
   check_counts(signature, graph);
   check_replicas(signature, graph);
+  check_micro_batches(signature);
   check_inputs(signature, wanted);
   check_outputs(signature, wanted);
   check_indices(signature, graph);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tessera/base/error.h"
 #include "tessera/ops/builder.h"
 
@@ -182,6 +184,18 @@ TEST(StepSignature, ATextThatEndsTooEarlyIsRefusedOrWhole) {
   for (size_t length = 0; length < text.size(); ++length) {
     refusal([&] { parse_signature(std::string_view(text).substr(0, length)); });
   }
+}
+
+TEST(StepSignature, HasNoMoreMicroBatchesThanCanBeCounted) {
+  Graph graph;
+  graph.add_input(InputKind::data, "x", {DType::f32, {2}});
+  StepSignature signature = signature_of(graph);
+  signature.device_iterations = int64_t{1} << 30;
+  check_fits(signature, graph);
+  signature.gradient_accumulation = int64_t{1} << 30;
+  EXPECT_THROW(check_fits(signature, graph), Error);
+  signature.device_iterations = std::numeric_limits<int64_t>::max();
+  EXPECT_THROW(check_fits(signature, graph), Error);
 }
 
 }  // namespace
