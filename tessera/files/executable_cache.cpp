@@ -62,6 +62,8 @@ class Entry {
 
   // Nothing where there is none that can be used.
   std::optional<CacheResult> find() {
+    log(LogLevel::debug, "executable cache: program {}, to be found as '{}'{}", request_.program,
+        path_, is_there() ? "" : ", which is not there");
     if (!is_there()) return std::nullopt;
     try {
       return load();

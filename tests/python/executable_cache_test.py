@@ -9,7 +9,7 @@ import textwrap
 import poptorch
 import pytest
 import torch
-from saving_models import HalfRegression, Regression
+from saving_models import CallsPyTorch, HalfRegression, Regression
 
 FOUND = "from the executable cache"
 
@@ -127,6 +127,14 @@ def test_kernels_that_were_chosen_by_timing_are_chosen_again(tmp_path, capfd, mo
     first = plan()
     capfd.readouterr()
     assert plan() == first and was_found(capfd)
+
+
+def test_programs_that_call_what_no_file_may_are_not_kept(tmp_path, capfd):
+    results = [
+        poptorch.inferenceModel(CallsPyTorch(), options_for(tmp_path))(batch()[0]) for _ in range(2)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+    assert "[warning]" not in capfd.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_none_turns_it_off(tmp_path, capfd):

@@ -84,6 +84,13 @@ class Unpicklable(torch.nn.Module):
         return self.function(self.fc(x))
 
 
+class CallsPyTorch(torch.nn.Module):
+    """With operators that run PyTorch's kernels: one that a file may call, one that it may not."""
+
+    def forward(self, x):
+        return torch.linalg.qr(x)[0], torch.histc(x, 4, -1, 1)
+
+
 class Constant(torch.nn.Module):
     def forward(self, x):
         return torch.ones(2)

@@ -1,5 +1,6 @@
 """Compiled models in files: saved, loaded with and without the model, and refused where wrong."""
 
+import json
 import os
 import pathlib
 import pickle
@@ -11,6 +12,7 @@ import poptorch
 import pytest
 import torch
 from saving_models import (
+    CallsPyTorch,
     Constant,
     HalfRegression,
     Opaque,
@@ -243,6 +245,17 @@ def test_models_that_cannot_be_pickled(tmp_path):
     assert torch.equal(other(torch.ones(2, 2)), model(torch.ones(2, 2)))
 
 
+@pytest.mark.spec("9 export")
+def test_programs_that_call_pytorch(tmp_path):
+    file = tmp_path / "model.poptorch"
+    model = poptorch.inferenceModel(CallsPyTorch(), quiet())
+    model.compileAndExport(file, X)
+    assert {call["operator"] for call in model.hostCalls()} == {"aten::linalg_qr", "aten::histc"}
+    other = poptorch.inferenceModel(CallsPyTorch(), quiet())
+    other.loadExecutable(file)
+    assert_same([model(X)], [other(X)])
+
+
 @pytest.mark.spec("9 no device op")
 def test_a_model_without_a_device_operator(tmp_path):
     model = poptorch.inferenceModel(Constant(), quiet())
@@ -408,3 +421,24 @@ def test_after_detaching_and_after_other_weights(tmp_path):
     training().compileAndExport(tmp_path / "first.poptorch", X, Y)
     other.loadExecutable(tmp_path / "first.poptorch")  # the weights are those of the module
     assert_same(run(plain), run(other))
+
+
+TRACED = """
+import sys
+sys.path.insert(0, {tests!r})
+import poptorch
+from saving_test import X, Y, training
+training().compileAndExport("model.poptorch", X, Y)
+training().loadExecutable("model.poptorch")
+"""
+
+
+@pytest.mark.spec("13 tracepoints")
+def test_timelines_show_saving_and_loading(tmp_path):
+    program = textwrap.dedent(TRACED).format(tests=str(pathlib.Path(__file__).parent))
+    options = json.dumps({"enable": "true"})
+    environment = {**os.environ, "PVTI_OPTIONS": options, "PYTHONPATH": ":".join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
+    (file,) = tmp_path.glob("poptorch_*.trace.json")
+    seen = {event["name"] for event in json.loads(file.read_text())}
+    assert seen >= {"compileAndExport", "saveExecutableToFile", "loadExecutable"}

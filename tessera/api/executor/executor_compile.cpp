@@ -204,9 +204,10 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
   Device device = at_once ? take_device() : Device();
 
   const FoundProgram found =
-      to_load_ ? take_program(*to_load_, captured.graph, std::move(signature), step.facts)
-               : find_program(std::move(captured.graph), std::move(signature), step.facts, options_,
-                              model_.poll);
+      to_load_
+          ? take_program(*to_load_, std::move(captured.graph), std::move(signature), step.facts)
+          : find_program(std::move(captured.graph), std::move(signature), step.facts, options_,
+                         model_.poll);
   step.executable = found.executable;
   progress.found(found);
   step.facts.options.progress = {};

@@ -6,7 +6,6 @@
 #include "tessera/base/log.h"
 #include "tessera/files/source_lines.h"
 #include "tessera/files/versions.h"
-#include "tessera/ops/host_call.h"
 #include "tessera/torch/convert.h"
 #include "tessera/torch/dispatch.h"
 
@@ -59,7 +58,6 @@ void Executor::save(const std::string& path, const SaveRequest& request) {
   check(executable.graph().node_count() > 0,
         "save: there is nothing to export, for all that forward returns is constant and needs no "
         "device");
-  check_host_calls_of_file(executable.graph());
   const SavedFacts& facts = program_.facts();
   const std::vector<at::Tensor> states = state_values();
   ExecutableContents contents{.executable = &executable,

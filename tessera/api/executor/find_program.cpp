@@ -8,6 +8,7 @@
 #include "tessera/base/log.h"
 #include "tessera/files/executable_cache.h"
 #include "tessera/files/source_lines.h"
+#include "tessera/ops/host_call.h"
 
 namespace tessera {
 namespace {
@@ -66,6 +67,25 @@ void warn_of_compiled_options(const SavedModel& saved, const CompileOptions& now
   differs(then.target.precise != now.target.precise, "Options.precise");
 }
 
+bool all_may_be_in_file(const Graph& graph) {
+  const auto calls = host_calls(graph);
+  return std::all_of(calls.begin(), calls.end(),
+                     [](const HostCallCount& call) { return may_be_in_file(call.overload); });
+}
+
+// No file is trusted to call any operator of PyTorch's; but the model was captured here, and is the
+// same.
+std::shared_ptr<const Executable> compiled_again(const SavedModel& saved, Graph captured,
+                                                 StepSignature signature,
+                                                 const CompileOptions& now) {
+  CompileOptions options = saved.file().options();
+  options.target.level = std::min(options.target.level, now.target.level);
+  options.threads = now.threads;
+  options.logged_lines = now.logged_lines;
+  options.progress = now.progress;
+  return compile(std::move(captured), std::move(signature), options);
+}
+
 }  // namespace
 
 FoundProgram find_program(Graph graph, StepSignature signature, const SavedFacts& facts,
@@ -95,13 +115,16 @@ FoundProgram find_program(Graph graph, StepSignature signature, const SavedFacts
   return {result.executable, result.is_hit ? in_words(result) : ""};
 }
 
-FoundProgram take_program(const SavedModel& saved, const Graph& captured, StepSignature signature,
+FoundProgram take_program(const SavedModel& saved, Graph captured, StepSignature signature,
                           const SavedFacts& facts) {
   const ExecutableFile& file = saved.file();
   check(file.metadata(saved::program) == facts.program,
         "the program in '{}' is not the one of this model: {}; compile and save it again",
         saved.path(), difference(saved.signature(), signature));
   warn_of_compiled_options(saved, facts.options);
+  if (!all_may_be_in_file(captured)) {
+    return {compiled_again(saved, std::move(captured), std::move(signature), facts.options)};
+  }
   Graph graph = saved.graph();
   move_lines(graph, parse_lines(file.metadata(saved::lines).value_or("")), facts.lines);
   graph.name = captured.name;

@@ -22,7 +22,7 @@ FoundProgram find_program(Graph graph, StepSignature signature, const SavedFacts
                           const Options& options, const std::function<void()>& poll);
 
 // That of the file. Error where it is another one than was captured.
-FoundProgram take_program(const SavedModel& saved, const Graph& captured, StepSignature signature,
+FoundProgram take_program(const SavedModel& saved, Graph captured, StepSignature signature,
                           const SavedFacts& facts);
 
 }  // namespace tessera
