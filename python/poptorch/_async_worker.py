@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -48,7 +49,7 @@ def main(link: socket.socket, dataset, settings: dict) -> None:
     signal.signal(signal.SIGTERM, end.interrupt)
     sys.unraisablehook = _report_unraisable
     os.register_at_fork(after_in_child=link.close)  # in the dataset's own workers
-    watch = threading.Thread(target=_watch, args=(link, settings["parent"], end), daemon=True)
+    watch = threading.Thread(target=_watch, args=(link, settings, end), daemon=True)
     watch.start()
     torch.set_num_threads(1)  # also because OpenMP's threads do not survive a fork
     _forget_fork_server()
@@ -68,6 +69,7 @@ def main(link: socket.socket, dataset, settings: dict) -> None:
         end.reached.set()
         # Ends the workers of a torch DataLoader that keeps them between epochs.
         getattr(dataset, "__dict__", {}).pop("_iterator", None)
+        _clean_up_after(settings)
 
 
 class _End:
@@ -94,12 +96,28 @@ def _report_unraisable(unraisable):
         sys.__unraisablehook__(unraisable)
 
 
-def _watch(link, parent, end):
+def _clean_up_after(settings):
+    """Remove the folder of a fork server whose program was killed: nobody else knows of it."""
+    if settings["folder"] is None:
+        return
+    try:
+        parent = select.poll()
+        parent.register(os.pidfd_open(settings["parent"]), select.POLLIN)
+        is_alive = not parent.poll(0)
+    except ProcessLookupError:
+        is_alive = False
+    except OSError:  # a kernel without pidfd_open
+        return
+    if not is_alive:
+        shutil.rmtree(settings["folder"], ignore_errors=True)
+
+
+def _watch(link, settings, end):
     """Wait until the parent lets go of us, then see to it that the process ends."""
     poll = select.poll()
     poll.register(link, 0)  # only hanging up
     try:
-        poll.register(os.pidfd_open(parent), select.POLLIN)
+        poll.register(os.pidfd_open(settings["parent"]), select.POLLIN)
         poll.poll()
     except ProcessLookupError:
         pass  # it is gone already
@@ -112,6 +130,7 @@ def _watch(link, parent, end):
             break
         signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
     time.sleep(3)  # for the dataset's own workers to end
+    _clean_up_after(settings)
     os._exit(1)
 
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import weakref
-from multiprocessing import forkserver, spawn
+from multiprocessing import forkserver, spawn, util
 
 from . import _async_worker, _structure, _worker_link
 from ._logging import logger
@@ -100,6 +100,8 @@ def _launch(method, dataset, settings):
     if method == "forkserver" and forkserver._forkserver._preload_modules == ["__main__"]:
         # Nobody asked for others. With ours loaded once, each further worker starts at once.
         context.set_forkserver_preload([_MODULE])
+    # Where Python keeps the socket of a fork server.
+    settings = {**settings, "folder": util.get_temp_dir() if method == "forkserver" else None}
     ours, theirs = socket.socketpair()
     _links.add(ours)
     with theirs:

@@ -50,9 +50,9 @@ class Program:
         self.session = self.process.pid
 
     @classmethod
-    def loading(cls, strategy, body, dataset="Numbers(50)", workers=1):
+    def loading(cls, strategy, body, dataset="Numbers(50)", workers=1, **environment):
         text = PROGRAM.format(strategy=strategy, body=body, dataset=dataset, workers=workers)
-        made = cls("-c", text)
+        made = cls("-c", text, **environment)
         assert _first_line(made.process.stdout) == "ready\n", made.process.communicate()
         return made
 
@@ -139,12 +139,13 @@ def test_ctrl_c():
         ("FileSystem", signal.SIGKILL),
     ],
 )
-def test_a_program_that_is_killed_in_mid_epoch(strategy, how):
+def test_a_program_that_is_killed_in_mid_epoch(strategy, how, tmp_path):
     body = "while True:\n    for batch in loader: time.sleep(0.01)"
-    program = Program.loading(strategy, body, workers=2)
+    program = Program.loading(strategy, body, workers=2, TMPDIR=str(tmp_path))
     time.sleep(0.3)
     program.process.send_signal(how)
     assert program.finish()[0] == -how
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.spec("3.4 ends")
@@ -165,9 +166,11 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.spec("3.4 ends")
-def test_a_program_that_leaves_without_a_word():
-    code, out, err = Program.loading("ForkServer", "import os; os._exit(3)", workers=2).finish()
-    assert (code, out, err) == (3, "", "")
+def test_a_program_that_leaves_without_a_word(tmp_path):
+    body = "import os; os._exit(3)"
+    program = Program.loading("ForkServer", body, workers=2, TMPDIR=str(tmp_path))
+    assert program.finish() == (3, "", "")
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.spec("3.4 ends", "3.4 failing dataset")
