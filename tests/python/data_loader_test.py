@@ -37,6 +37,14 @@ def test_an_element_holds_what_a_call_consumes(factors):
     loader.terminate()  # nothing to stop
 
 
+@pytest.mark.spec("3.1 combinedBatchSize")
+def test_replicas_with_the_same_inputs_count_once():
+    opts = options(iterations=3, accumulation=2, replicas=4)
+    opts.inputReplicaGrouping(2, poptorch.CommGroupType.Consecutive)
+    loader = poptorch.DataLoader(opts, datasets.Numbers(50), batch_size=2)
+    assert loader.combinedBatchSize == 2 * 3 * 2 * (4 // 2) and len(loader) == 2
+
+
 @pytest.mark.parametrize("guard", ["", 'if __name__ == "__main__":'])
 @pytest.mark.parametrize("usual", ["fork", "forkserver"])
 def test_workers_of_a_script_without_guard_are_forked(tmp_path, usual, guard):
