@@ -26,7 +26,7 @@ class ParameterProxy:
 
         Dimension 0 of the parameter on the host counts the groups; forward does not see it.
         """
-        self._executor._core.replicaGrouping(
+        self._executor._group_replicas(
             self._name,
             CommGroupType(comm_group_type),
             shards,

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+import pickle
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ Running, Post = poptorch.MeanReductionStrategy.Running, poptorch.MeanReductionSt
 def options(replicas, iterations=1, accumulation=1):
     opts = poptorch.Options().replicationFactor(replicas).deviceIterations(iterations)
     opts.Training.gradientAccumulation(accumulation)
+    opts.autoRoundNumIPUs(replicas & (replicas - 1) != 0)
     return opts.randomSeed(7).showCompilationProgressBar(False)
 
 
@@ -541,6 +543,17 @@ class Product(nn.Module):
     def forward(self, x):
         z = x @ self.W
         return z, poptorch.identity_loss(z**2, reduction="mean")
+
+
+@pytest.mark.spec("12 replicaGrouping")
+def test_copies_of_an_executor_have_its_groups():
+    executor = poptorch.inferenceModel(Product(torch.randn(2, 3, 5)), options(2))
+    group = (poptorch.CommGroupType.NoGrouping, 1, poptorch.VariableRetrievalMode.OnePerGroup)
+    executor.W.replicaGrouping(*group)
+    copied = pickle.loads(pickle.dumps(executor))
+    x = torch.randn(4, 3)
+    assert torch.equal(copied(x)[0], executor(x)[0])
+    assert executor(x)[0].shape == (4, 5)
 
 
 @pytest.mark.spec("12 replicaGrouping", "2.2 inputReplicaGrouping")
