@@ -227,6 +227,7 @@ def program(network, variant=None):
         lines.append(f"options.deviceIterations({s.iterations})")
     if s.replicas > 1:
         lines.append(f"options.replicationFactor({s.replicas}).broadcastBuffers(False)")
+        lines.append("options.autoRoundNumIPUs()")
     if s.training and s.accumulation > 1:
         lines.append(f"options.Training.gradientAccumulation({s.accumulation})")
     if s.training and s.accumulation * s.replicas > 1 and s.reduction != "Mean":

@@ -371,7 +371,7 @@ def gathered(network, results):
 def options_of(network):
     s = network.settings
     options = poptorch.Options().showCompilationProgressBar(False)
-    options.deviceIterations(s.iterations).replicationFactor(s.replicas)
+    options.deviceIterations(s.iterations).replicationFactor(s.replicas).autoRoundNumIPUs()
     options.broadcastBuffers(s.replicas == 1)
     if s.training:
         options.Training.gradientAccumulation(s.accumulation)
