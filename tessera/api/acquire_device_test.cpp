@@ -1,6 +1,7 @@
 #include "tessera/api/acquire_device.h"
 
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include <atomic>
 #include <chrono>
