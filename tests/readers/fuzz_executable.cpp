@@ -43,6 +43,49 @@ void mutate_bytes(Bytes& bytes, size_t most) {
                                 std::min(bytes.size(), std::max(most, size_t{1}))));
 }
 
+bool is_digit(std::byte c) { return c >= std::byte{'0'} && c <= std::byte{'9'}; }
+
+// Whole numbers of a text, as where they begin and end.
+std::vector<std::pair<size_t, size_t>> numbers_in(const Bytes& text) {
+  std::vector<std::pair<size_t, size_t>> numbers;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    const bool is_size = end > at && at > 0 &&
+                         (text[at - 1] == std::byte{'['} || text[at - 1] == std::byte{','} ||
+                          text[at - 1] == std::byte{' '});
+    if (is_size) numbers.emplace_back(at, end);
+    at = std::max(end, at + 1);
+  }
+  return numbers;
+}
+
+// A size that is the same everywhere makes a program of another size: that is how large ones, and
+// ones without elements, get past the rules of the operators.
+void resize_everywhere(std::vector<OwnSection>& sections, std::mt19937& random) {
+  const size_t texts = std::min<size_t>(sections.size(), 4);
+  const Bytes& graph = sections[texts - 1].bytes;
+  const auto numbers = numbers_in(graph);
+  if (numbers.empty()) return;
+  const auto [begin, end] = numbers[random() % numbers.size()];
+  const Bytes from(graph.begin() + static_cast<ptrdiff_t>(begin),
+                   graph.begin() + static_cast<ptrdiff_t>(end));
+  static constexpr uint64_t sizes[] = {
+      0, 1, 2, 3, 5, 8, 17, 64, 1000, 65536, uint64_t{1} << 31, uint64_t{1} << 40};
+  const std::string to = std::to_string(sizes[random() % std::size(sizes)]);
+  const auto* to_begin = reinterpret_cast<const std::byte*>(to.data());
+  for (size_t i = 0; i < texts; ++i) {
+    Bytes& text = sections[i].bytes;
+    const auto all = numbers_in(text);
+    for (auto number = all.rbegin(); number != all.rend(); ++number) {
+      const auto first = text.begin() + static_cast<ptrdiff_t>(number->first);
+      const auto last = text.begin() + static_cast<ptrdiff_t>(number->second);
+      if (!std::equal(first, last, from.begin(), from.end())) continue;
+      text.insert(text.erase(first, last), to_begin, to_begin + to.size());
+    }
+  }
+}
+
 void mutate_sections(std::vector<OwnSection>& sections, std::mt19937& random, size_t most) {
   const auto any = [&] { return random() % sections.size(); };
   OwnSection& section = sections[any()];
@@ -58,6 +101,11 @@ void mutate_sections(std::vector<OwnSection>& sections, std::mt19937& random, si
       break;
     case 3:
       section.bytes.resize(random() % (section.bytes.size() + 1));
+      break;
+    case 4:
+    case 5:
+    case 6:
+      resize_everywhere(sections, random);
       break;
     default:
       // Texts come first, and there is most to read in them.
