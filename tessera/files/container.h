@@ -61,7 +61,7 @@ class Container {
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
 
-  // Where the section lies, 64-byte aligned in a file; valid as long as owner(). Its checksum is
+  // Where the section lies; valid as long as owner(). Its checksum is
   // compared every time. Error where there is none of that name, or it is damaged.
   std::span<const std::byte> section(std::string_view name) const;
   std::string_view text(std::string_view name) const;

@@ -210,14 +210,25 @@ class ContainerFile : public ::testing::Test {
   const std::string path_ = folder_ / "file";
 };
 
-TEST_F(ContainerFile, IsWrittenAndMapped) {
+TEST_F(ContainerFile, IsWrittenAndRead) {
   const std::vector<Section> sections = {{"text", as_bytes("some words")}};
   write_container(path_, sections);
   write_container(path_, sections);  // in the place of the first
   const Container container(path_);
   EXPECT_EQ(container.text("text"), "some words");
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(container.section("text").data()) % 64, 0U);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+// A large file takes no memory of its own, and its tensors lie as kernels like them.
+TEST_F(ContainerFile, IsMappedWhereItIsLarge) {
+  const std::vector<std::byte> large(size_t{3} << 20, std::byte{7});
+  write_container(path_, std::vector<Section>{{"text", as_bytes("some words")}, {"large", large}});
+  const Container container(path_);
+  EXPECT_EQ(container.text("text"), "some words");
+  const auto section = container.section("large");
+  EXPECT_EQ(section.size(), large.size());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(section.data()) % 64, 0U);
+  EXPECT_EQ(section[section.size() - 1], std::byte{7});
 }
 
 TEST_F(ContainerFile, StaysWhenItIsReplaced) {

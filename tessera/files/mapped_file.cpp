@@ -34,6 +34,20 @@ class OpenFile {
   fail(ErrorKind::value, "cannot read '{}': {}", path, std::strerror(reason));
 }
 
+constexpr size_t small = size_t{1} << 20;
+
+std::vector<std::byte> read_whole(int file, size_t size, const std::string& path) {
+  std::vector<std::byte> bytes(size);
+  for (size_t done = 0; done < size;) {
+    const ssize_t more = read(file, bytes.data() + done, size - done);
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) fail_to_read(path, errno);
+    check(more > 0, ErrorKind::value, "cannot read '{}': it became shorter meanwhile", path);
+    done += static_cast<size_t>(more);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
@@ -44,14 +58,18 @@ MappedFile::MappedFile(const std::string& path) {
   check(!S_ISDIR(about.st_mode), ErrorKind::value, "cannot read '{}': it is a folder", path);
   check(S_ISREG(about.st_mode), ErrorKind::value, "cannot read '{}': it is no file", path);
   const auto size = static_cast<size_t>(about.st_size);
-  if (size == 0) return;
+  if (size <= small) {
+    read_ = read_whole(file.number(), size, path);
+    bytes_ = read_;
+    return;
+  }
   void* const start = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (start == MAP_FAILED) fail_to_read(path, errno);
   bytes_ = {static_cast<const std::byte*>(start), size};
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.size() > small) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace tessera

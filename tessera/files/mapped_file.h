@@ -1,11 +1,13 @@
 // A file as memory that cannot be written to: the system reads the pages that somebody looks at.
-// What other programs do to the file meanwhile is seen; files of ours are replaced, never changed.
+// Files of ours are replaced, never changed; one that another program cuts short while it is mapped
+// would end the process. So small files, of which there are many in a cache, are read instead.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -20,6 +22,7 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
+  std::vector<std::byte> read_;  // of a small file
   std::span<const std::byte> bytes_;
 };
 
