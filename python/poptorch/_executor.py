@@ -52,6 +52,7 @@ class PoplarExecutor(Inspection):
         # Shares parameters, buffers and sub-modules; has the training flag of this moment.
         self._traced = _wrapping.shallow_copy(model)
         self._training = training
+        self._groupings: Dict[str, tuple] = {}  # what replicaGrouping() was told of parameters
         self._inputs: Optional[Bound] = None  # of the call that was compiled for,
         self._compiled_for: Optional[Bound] = None  # and what others are compared with
         self._output_structure: Any = None
@@ -213,6 +214,10 @@ class PoplarExecutor(Inspection):
         if self._returns_tensor:
             return results[0]
         return _structure.rebuild(self._output_structure, iter(results))
+
+    def _group_replicas(self, parameter: str, *grouping: Any) -> None:
+        self._core.replicaGrouping(parameter, *grouping)
+        self._groupings[parameter] = grouping
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments, which are those of a call."""

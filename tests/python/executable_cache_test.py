@@ -184,19 +184,19 @@ def test_a_folder_that_cannot_be_is_a_warning_for_one_process(tmp_path, capfd):
 
 @pytest.mark.spec("9 several processes")
 def test_several_processes_need_a_folder_they_can_write_to(tmp_path, capfd):
-    def compile_in_one_of_two(options):  # they cannot train together yet
-        options.Distributed.configureProcessId(0, 2)
-        poptorch.inferenceModel(Regression().eval(), options).compile(batch()[0])
-
     file = tmp_path / "file"
     file.write_text("text")
+
+    def compiled(options):  # two processes cannot train together yet
+        options.Distributed.configureProcessId(0, 2)
+        poptorch.inferenceModel(Regression().eval(), options).compile(batch()[0])
+        return capfd.readouterr().err
+
     with pytest.raises(AssertionError, match="must be a folder that can be written to"):
-        compile_in_one_of_two(options_for(file))
+        compiled(options_for(file))
     capfd.readouterr()
-    compile_in_one_of_two(options_for(tmp_path))
-    assert "[warning]" not in capfd.readouterr().err
-    compile_in_one_of_two(poptorch.Options())
-    assert "each of the 2 processes compiles the model" in capfd.readouterr().err
+    assert "[warning]" not in compiled(options_for(tmp_path))
+    assert "each of the 2 processes compiles the model" in compiled(poptorch.Options())
 
 
 PROGRAM = """

@@ -84,6 +84,18 @@ class Unpicklable(torch.nn.Module):
         return self.function(self.fc(x))
 
 
+class Grouped(torch.nn.Module):
+    """One weight for each of two replicas."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 4, 3))
+
+    def forward(self, x, y):
+        out = x @ self.weight
+        return out, torch.nn.functional.mse_loss(out, y)
+
+
 class CallsPyTorch(torch.nn.Module):
     """With operators that run PyTorch's kernels: one that a file may call, one that it may not."""
 

@@ -14,6 +14,7 @@ import torch
 from saving_models import (
     CallsPyTorch,
     Constant,
+    Grouped,
     HalfRegression,
     Opaque,
     Pair,
@@ -84,6 +85,7 @@ CHANGES = {
     "sum": lambda o: o.deviceIterations(2).outputMode(poptorch.OutputMode.Sum),
     "every n": lambda o: o.deviceIterations(4).outputMode(poptorch.OutputMode.EveryN, 2),
     "anchors": lambda o: o.anchorTensor("weights", "fc.weight"),
+    "replicas": lambda o: o.replicationFactor(2).broadcastBuffers(False),
     "accumulated": lambda o: o.deviceIterations(2).Training.gradientAccumulation(2),
 }
 
@@ -108,6 +110,23 @@ def test_every_kind_of_program_is_loaded(tmp_path, name):
     if name == "anchors":
         weights = model.getAnchoredTensor("weights")
         assert torch.equal(weights, other.getAnchoredTensor("weights"))
+
+
+@pytest.mark.spec("9 export")
+def test_weights_of_groups_of_replicas(tmp_path):
+    torch.manual_seed(0)
+    model = Grouped()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    first = poptorch.trainingModel(model, quiet().replicationFactor(2), optimizer)
+    first.weight.replicaGrouping(
+        poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup
+    )
+    run(first)
+    first.save(tmp_path / "model.poptorch")
+    second = poptorch.load(tmp_path / "model.poptorch")
+    assert_same(run(first), run(second))
+    assert torch.equal(first.model.weight, second.model.weight)
+    assert not torch.equal(first.model.weight[0], first.model.weight[1])
 
 
 def test_half_models_and_inference(tmp_path):

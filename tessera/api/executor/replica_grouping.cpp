@@ -68,7 +68,8 @@ ValuesOfOneGroup::ValuesOfOneGroup(const ReplicaGroupings& groupings,
   for (const auto& [name, tensor] : parameters) {
     if (!groupings.has(name)) continue;
     wholes_.push_back({tensor, tensor.detach()});
-    tensor.set_data(tensor.detach().select(0, 0));
+    // A copy: the values of the other groups, behind a view, would be a constant of the program.
+    tensor.set_data(tensor.detach().select(0, 0).clone());
   }
 }
 
