@@ -245,7 +245,7 @@ class OptimizerBuilder {
 
   // Small ones travel together, because replicas wait for each other each time.
   void add_up_over_replicas() {
-    constexpr int64_t most_elements = 1 << 18;
+    constexpr int64_t most_elements = 1 << 15;
     std::vector<Bundle> bundles;
     const auto add = [&](const std::string& name, const ReplicaGroups& groups, int64_t elements) {
       const auto open = std::find_if(bundles.rbegin(), bundles.rend(), [&](const Bundle& bundle) {

@@ -38,16 +38,7 @@ void Replica::set_rng(RngState rng) {
 }
 
 void Replica::run(const RunRequest& request, const RunExtent& extent,
-                  const std::function<void()>& check_others) {
-  std::function<void()> with_others;
-  if (others_) {
-    with_others = [&] {
-      // Only the caller's own thread may be asked: that of the first replica.
-      if (index_ == 0 && request.poll) request.poll();
-      check_others();
-    };
-  }
-  const std::function<void()>& poll = others_ ? with_others : request.poll;
+                  const std::function<void()>& poll) {
   engine_.set_poll(poll ? &poll : nullptr);
   for (int64_t iteration = 0; iteration < extent.device_iterations; ++iteration) {
     for (int64_t step = 0; step < extent.gradient_accumulation; ++step) {

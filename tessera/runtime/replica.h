@@ -38,9 +38,8 @@ class Replica {
   // Runs its micro-batches of the request, in which it reads and writes what is its own. No update
   // begins before all replicas have done the micro-batches for it, so that all have the same
   // weights also after one of them has failed.
-  // `check_others` throws where another replica has failed.
-  void run(const RunRequest& request, const RunExtent& extent,
-           const std::function<void()>& check_others);
+  // `poll` is asked instead of the request's; what it throws stops this replica.
+  void run(const RunRequest& request, const RunExtent& extent, const std::function<void()>& poll);
   void clear_accumulators();
 
  private:

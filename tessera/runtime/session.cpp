@@ -1,9 +1,11 @@
 #include "tessera/runtime/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/float_pair.h"
@@ -24,6 +26,7 @@ Session::Session(std::shared_ptr<const Executable> executable, int threads)
   if (threads > threads_of_each) {
     update_pool_ = std::make_unique<ThreadPool>(threads, plan.target.level);
   }
+  if (replicas > 1) runners_ = std::make_unique<ThreadPool>(replicas, plan.target.level);
   for (int i = 0; i < replicas; ++i) {
     replicas_.push_back(std::make_unique<Replica>(*executable_, threads_of_each,
                                                   replicas == 1 ? nullptr : &group_.member(i),
@@ -127,7 +130,7 @@ void Session::run(const RunRequest& request) {
   check_request(request, extent);
   try {
     if (replicas_.size() == 1) {
-      replicas_[0]->run(request, extent, {});
+      replicas_[0]->run(request, extent, request.poll);
     } else {
       run_together(request, extent);
     }
@@ -137,31 +140,39 @@ void Session::run(const RunRequest& request) {
   }
 }
 
-// The first replica runs in the caller's thread, the others in threads for this run.
+// Each in a thread of its own, since none ends before all have come to their end. The first is the
+// caller's, which is the only one that poll() may be asked in.
 void Session::run_together(const RunRequest& request, const RunExtent& extent) {
   std::vector<std::exception_ptr> errors(replicas_.size());
   const std::function<void()> check_others = [this] {
     if (group_.is_aborted()) throw Aborted();
   };
-  const auto run_one = [&](size_t i) {
+  const std::function<void()> check_and_poll = [&] {
+    if (request.poll) request.poll();
+    check_others();
+  };
+  const std::thread::id caller = std::this_thread::get_id();
+  bool caller_came = false;
+  std::atomic<size_t> others = 0;
+  // Who has failed is free to take another one, perhaps even the first.
+  const auto take = [&](bool is_caller) {
+    if (is_caller && !std::exchange(caller_came, true)) return size_t{0};
+    return ++others % replicas_.size();
+  };
+  runners_->run(static_cast<int64_t>(replicas_.size()), [&](int64_t) {
+    const bool is_caller = std::this_thread::get_id() == caller;
+    const size_t i = take(is_caller);
     try {
-      replicas_[i]->run(request, extent, check_others);
+      check_others();
+      replicas_[i]->run(request, extent, is_caller ? check_and_poll : check_others);
+      group_.member(static_cast<int>(i)).barrier();
     } catch (const Aborted&) {
       // The one that failed says why.
     } catch (...) {
       errors[i] = std::current_exception();
       group_.abort();
     }
-  };
-  std::vector<std::thread> threads;
-  try {
-    for (size_t i = 1; i < replicas_.size(); ++i) threads.emplace_back(run_one, i);
-    run_one(0);
-  } catch (...) {  // no thread could be made: those that run must not wait for it
-    errors[0] = std::current_exception();
-    group_.abort();
-  }
-  for (std::thread& thread : threads) thread.join();
+  });
   group_.reset();
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);

@@ -92,6 +92,7 @@ class Session {
   ThreadGroup group_;
   std::shared_ptr<const cpu::SharedMemory> shared_;
   std::unique_ptr<ThreadPool> update_pool_;  // null where no replica has fewer threads
+  std::unique_ptr<ThreadPool> runners_;      // a thread for each replica; null for a single one
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<TraceFile> trace_;
 };

@@ -326,6 +326,44 @@ def test_stochastic_rounding_keeps_replicas_equal(make):
         assert torch.equal(other, weight[0])
 
 
+@pytest.mark.spec("12 replicas", "4.3 replicas")
+def test_half_gradients_are_added_up_in_single():
+    def make(parameters):
+        half = torch.float16
+        return SGD(
+            parameters,
+            lr=0.1,
+            momentum=0.9,
+            loss_scaling=64.0,
+            accum_type=half,
+            velocity_accum_type=half,
+        )
+
+    batches = [(x.half(), labels) for x, labels in (samples(16, seed) for seed in range(2))]
+    alone = trained(options(1, 1, 4), batches, make, mlp().half())
+    for replicas in (2, 4):
+        weights = trained(options(replicas, 1, 4 // replicas), batches, make, mlp().half())
+        for name, value in weights.items():
+            assert value.dtype == torch.half
+            torch.testing.assert_close(value, alone[name], rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.spec("1.4 detachFromDevice", "4.5 state_dict")
+def test_detaching_keeps_weights_and_what_the_optimiser_remembers():
+    batches = [samples(8, seed) for seed in range(4)]
+    wanted = trained(options(4), batches, OPTIMIZERS[4])
+    model = mlp()
+    executor = poptorch.trainingModel(model, options(4), OPTIMIZERS[4](model.parameters()))
+    executor(*batches[0])
+    executor.detachFromDevice()
+    executor(*batches[1])
+    executor.copyWeightsToHost()
+    executor.copyWeightsToDevice()
+    executor(*batches[2])
+    executor(*batches[3])
+    assert_equal_bits({name: p.detach() for name, p in model.named_parameters()}, wanted)
+
+
 @pytest.mark.spec("2.3 setAutomaticLossScaling")
 def test_all_replicas_take_the_same_loss_scale():
     opts = options(2)
