@@ -299,6 +299,31 @@ def test_buffers_that_forward_changes():
     assert executor(options(1))[1](torch.ones(2)).item() == 2
 
 
+class Growing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.mul_(x.mean())
+        return self.weight.clone(), poptorch.identity_loss(self.weight * x, "sum")
+
+
+@pytest.mark.spec("12 buffers of replicas")
+def test_a_parameter_that_forward_changes_is_each_replicas_own():
+    def executor(opts):
+        model = Growing()
+        return poptorch.trainingModel(model, opts, SGD(model.parameters(), lr=0.0, momentum=0.9))
+
+    with pytest.raises(poptorch.Error, match="'weight' in place"):
+        executor(options(2))(torch.ones(2))
+    growing = executor(options(2).broadcastBuffers(False))
+    for power in (1, 2, 3):
+        weights, _ = growing(torch.tensor([2.0, 3.0]))
+        assert weights.tolist() == [2.0**power, 3.0**power]
+
+
 class Halves(nn.Module):
     def __init__(self):
         super().__init__()
@@ -521,6 +546,18 @@ def test_operators_that_run_pytorchs_own_kernels():
     executor = poptorch.inferenceModel(Decomposes(), options(4, 2))
     torch.testing.assert_close(executor(x), Decomposes()(x), rtol=1e-4, atol=1e-5)
     assert sum(call["runs"] for call in executor._core.hostCalls()) == 8
+
+
+def test_replicas_of_a_forked_child():
+    model = mlp()
+    executor = poptorch.trainingModel(model, options(4), OPTIMIZERS[4](model.parameters()))
+    executor(*samples(8))
+    child = os.fork()
+    if child == 0:
+        _, loss = executor(*samples(8))
+        os._exit(0 if loss.shape == (4,) and loss.isfinite().all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert executor(*samples(8))[1].isfinite().all()
 
 
 def test_executors_of_several_threads():
