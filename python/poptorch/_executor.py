@@ -56,7 +56,6 @@ class PoplarExecutor(Inspection):
         self._inputs: Optional[Bound] = None  # of the call that was compiled for,
         self._compiled_for: Optional[Bound] = None  # and what others are compared with
         self._output_structure: Any = None
-        self._groupings: Dict[str, tuple] = {}  # arguments of replicaGrouping(), for copies
         self._ipus = 1  # over which forward's blocks were spread
         self._modes: Dict[str, bool] = {}  # of the modules when they were compiled
         # Calls with nothing but tensors skip what others need; see __call__.
@@ -107,10 +106,6 @@ class PoplarExecutor(Inspection):
         structure = _structure.flatten(result, outputs)
         _check_outputs(structure, outputs)
         return structure, outputs
-
-    def _group_replicas(self, name, *grouping):
-        self._core.replicaGrouping(name, *grouping)
-        self._groupings[name] = grouping
 
     def _modes_of_modules(self):
         return {name: module.training for name, module in self._traced.named_modules()}
