@@ -43,6 +43,12 @@ uint64_t table_checksum(const Header& header, std::string_view table) {
   return checksum(table, checksum(checked));
 }
 
+bool is_printable(char c) { return c >= ' ' && c <= '~'; }
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_printable);
+}
+
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -54,8 +60,10 @@ std::string beginning_of(std::span<const Section> sections) {
   Header header;
   std::copy(producer_now.begin(), producer_now.end(), header.producer.begin());
   header.sections = static_cast<uint32_t>(sections.size());
-  for (const Section& section : sections)
+  for (const Section& section : sections) {
+    TESSERA_INVARIANT(is_name(section.name), "'{}' is no name of a section", section.name);
     header.table_size += sizeof(TableRow) + section.name.size();
+  }
 
   std::string table;
   uint64_t end = sizeof header + header.table_size;
@@ -86,8 +94,6 @@ std::vector<std::string_view> pieces_of(std::string_view beginning,
   }
   return pieces;
 }
-
-bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
 }  // namespace
 
@@ -159,17 +165,16 @@ void Container::read_table(uint64_t size, uint32_t count) {
   std::span<const std::byte> table = bytes_.subspan(sizeof(Header), size);
   uint64_t end = sizeof(Header) + size;
   for (uint32_t i = 0; i < count; ++i) {
-    if (table.size() < sizeof(TableRow))
+    if (table.size() < sizeof(TableRow)) {
       fail_with(fmt::format("{} of {} sections are there", i, count));
+    }
     TableRow row;
     std::memcpy(&row, table.data(), sizeof(TableRow));
     table = table.subspan(sizeof(TableRow));
     if (row.name_size > table.size()) fail_with(fmt::format("the name of section {} is cut", i));
     std::string name(as_text(table.first(row.name_size)));
     table = table.subspan(row.name_size);
-    if (name.empty() || !std::all_of(name.begin(), name.end(), is_printable)) {
-      fail_with(fmt::format("section {} has no name", i));
-    }
+    if (!is_name(name)) fail_with(fmt::format("section {} has no name", i));
     if (row.offset != place_after(end)) {
       fail_with(fmt::format("section '{}' is at {}, not at {}, where the one before it ends", name,
                             row.offset, place_after(end)));
@@ -182,8 +187,9 @@ void Container::read_table(uint64_t size, uint32_t count) {
     if (std::any_of(between.begin(), between.end(), [](std::byte b) { return b != std::byte{}; })) {
       fail_with(fmt::format("there is something before section '{}' that belongs to none", name));
     }
-    if (!numbers_.emplace(name, i).second)
+    if (!numbers_.emplace(name, i).second) {
       fail_with(fmt::format("there are two sections '{}'", name));
+    }
     end = row.offset + row.size;
     entries_.push_back({std::move(name), row.offset, row.size, row.checksum});
   }
