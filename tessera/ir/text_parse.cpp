@@ -24,6 +24,8 @@ int hex_digit(char c) {
   return -1;
 }
 
+constexpr size_t most_attributes = 1000;
+
 class Parser {
  public:
   explicit Parser(std::string_view text, std::span<const Blob> blobs = {})
@@ -162,10 +164,10 @@ class Parser {
   }
 
   void attributes(Attrs& attrs) {
-    bool first = true;
-    while (!take('}')) {
-      if (!first) expect(',');
-      first = false;
+    for (size_t count = 0; !take('}'); ++count) {
+      if (count > 0) expect(',');
+      // They are kept in order: putting in a great many would take the square of their number.
+      if (count == most_attributes) fail_at("there are more than {} attributes", most_attributes);
       const std::string attr_name = name("an attribute's name");
       expect(!attrs.has(attr_name), "each attribute once");
       expect('=');

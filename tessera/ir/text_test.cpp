@@ -213,6 +213,30 @@ TEST(Text, LeavesOriginsAndLongBlobsOut) {
   EXPECT_EQ(error_of(text), "line 9: these bytes were left out when the text was written");
 }
 
+TEST(Text, ConstantsMayLieBesideIt) {
+  const std::string whole = in_graph(
+      "%0 = f() {a = bytes\"0102\", b = {%0 = f(a0) {c = bytes\"03\"}; out %0}} : f32[]\n"
+      "  %1 = f() {a = bytes\"\"} : f32[]");
+  const Graph graph = parse(whole);
+  BlobTable blobs;
+  const std::string text = print(graph, {.blobs = &blobs});
+  EXPECT_NE(text.find("bytes[0]"), std::string::npos) << text;
+  EXPECT_EQ(text.find("bytes\""), std::string::npos) << text;
+  EXPECT_EQ(blobs.blobs().size(), 3U);
+  EXPECT_EQ(print(parse(text, blobs.blobs())), print(graph));
+  const Graph again = parse(text, blobs.blobs());
+  EXPECT_EQ(again.node({0}).attrs.blob("a"), blobs.blobs()[0]);  // shared, not copied
+  EXPECT_EQ(error_of(text), "line 2: there is no bytes[0]: 0 came with the text");
+  EXPECT_THROW(parse(in_graph("%0 = f() {a = bytes[-1]} : f32[]"), blobs.blobs()), Error);
+}
+
+TEST(Text, HasNoMoreAttributesThanAnOperatorCouldHave) {
+  std::string attributes = "a = 1";
+  for (int i = 0; i < 1000; ++i) attributes += fmt::format(", a{} = 1", i);
+  EXPECT_EQ(error_of(in_graph("%0 = f() {" + attributes + "} : f32[]")),
+            "line 2: there are more than 1000 attributes");
+}
+
 TEST(Text, PrintsOneNode) {
   const Graph graph = parse(example);
   EXPECT_EQ(print_node(graph, graph.nodes()[1]),
