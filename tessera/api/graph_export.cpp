@@ -125,7 +125,8 @@ void export_graph(const Graph& graph) {
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, failure);
   const bool dot = std::filesystem::path(path).extension() == ".dot";
-  check(replace_file(path, dot ? graph_dot(graph) : print(graph)),
+  const bool written = replace_file(path, dot ? graph_dot(graph) : print(graph));
+  check(written,
         "POPTORCH_EXPORT_PROTO_FILE: the graph cannot be written to '{}': {}; is the folder "
         "writable, and is there space?",
         path, std::strerror(errno));

@@ -42,8 +42,9 @@ TraceFile::~TraceFile() {
 }
 
 void write_trace(const std::string& path, const cpu::Timeline& timeline) {
-  check(replace_file(path, timeline.to_json()), ErrorKind::value,
-        "cannot write the timeline to '{}': {}", path, std::strerror(errno));
+  const bool written = replace_file(path, timeline.to_json());  // before errno is looked at
+  check(written, ErrorKind::value, "cannot write the timeline to '{}': {}", path,
+        std::strerror(errno));
 }
 
 }  // namespace tessera

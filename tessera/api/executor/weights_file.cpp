@@ -17,7 +17,8 @@ namespace tessera {
 namespace {
 
 void write_file(const std::vector<char>& bytes, const std::filesystem::path& path) {
-  check(replace_file(path, {bytes.data(), bytes.size()}), ErrorKind::runtime,
+  const bool written = replace_file(path, {bytes.data(), bytes.size()});
+  check(written, ErrorKind::runtime,
         "the weights could not be written to '{}': {}; does the folder exist, and is there space?",
         path.string(), std::strerror(errno));
 }
