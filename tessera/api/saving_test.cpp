@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <functional>
 
 #include "tessera/api/model.h"
 #include "tessera/base/text_files_for_test.h"

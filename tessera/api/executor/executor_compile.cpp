@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <utility>
 
 #include "tessera/api/environment.h"
 #include "tessera/api/executor/compile_hooks.h"
