@@ -564,9 +564,10 @@ def test_executors_of_several_threads():
     batches = [samples(8, seed) for seed in range(3)]
     wanted = trained(options(2), batches)
     results = [None] * 3
+    models = [mlp() for _ in results]  # here: threads would seed each other's
 
     def work(i):
-        results[i] = trained(options(2), batches)
+        results[i] = trained(options(2), batches, model=models[i])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
     for thread in threads:
@@ -702,6 +703,40 @@ def test_the_optimisers_state_has_the_groups_too():
     )
     second(batches[1])
     assert torch.equal(again.W.detach(), wanted)
+
+
+@pytest.mark.spec("12 replicaGrouping", "1.2 pickle and copy")
+def test_a_copy_has_the_groups_too():
+    model = Product(torch.randn(2, 6, 3))
+    executor = poptorch.inferenceModel(model, options(4))
+    executor.W.replicaGrouping(
+        poptorch.CommGroupType.Orthogonal, 2, poptorch.VariableRetrievalMode.OnePerGroup
+    )
+    copied = pickle.loads(pickle.dumps(executor))
+    x = torch.randn(4, 6)
+    assert torch.equal(copied(x)[0], executor(x)[0])
+    with pytest.raises(poptorch.Error, match="before the model is compiled"):
+        copied.W.replicaGrouping(
+            poptorch.CommGroupType.All, 4, poptorch.VariableRetrievalMode.OnePerGroup
+        )
+
+
+@pytest.mark.spec("12 replicaGrouping")
+def test_an_exported_model_has_its_replicas_and_groups(tmp_path):
+    model = Product(torch.randn(2, 6, 3))
+    optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.1)
+    executor = poptorch.trainingModel(model, options(4), optimizer)
+    executor.W.replicaGrouping(
+        poptorch.CommGroupType.Orthogonal, 2, poptorch.VariableRetrievalMode.OnePerGroup
+    )
+    x = torch.randn(4, 6)
+    executor(x)
+    assert "constant" not in executor._core.graph_text()  # no value of a weight is in the program
+    executor.save(str(tmp_path / "model.poptorch"))
+    loaded = poptorch.load(str(tmp_path / "model.poptorch"))
+    for wanted, got in zip(executor(x), loaded(x)):
+        assert torch.equal(got, wanted)
+    assert torch.equal(loaded.model.W.detach(), model.W.detach())
 
 
 @pytest.mark.spec("12 replicaGrouping")
