@@ -46,7 +46,7 @@ class ThreadGroup::Member : public Communicator {
     const size_t part = (values_.size() + members.size() - 1) / members.size();
     const size_t begin = std::min(part * static_cast<size_t>(rank_), values_.size());
     const size_t end = std::min(begin + part, values_.size());
-    std::array<float, 1024> sums;
+    std::array<float, 1024> sums{};
     for (size_t at = begin; at < end; at += sums.size()) {
       const size_t count = std::min(sums.size(), end - at);
       std::copy_n(members[0]->values_.data() + at, count, sums.data());

@@ -208,8 +208,9 @@ def test_a_network_in_half_learns_with_an_automatic_scale():
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("automatic", [False, True])
-def test_the_log_tells_of_what_halves_cannot_hold(capfd, automatic):
+def test_the_log_tells_of_what_halves_cannot_hold(capfd, automatic, replicas):
     before = logging.getLogger("poptorch::python").level
     poptorch.setLogLevel("DEBUG")
     try:
@@ -217,10 +218,10 @@ def test_the_log_tells_of_what_halves_cannot_hold(capfd, automatic):
         options = poptorch.Options().showCompilationProgressBar(False)
         options.Training.setAutomaticLossScaling(automatic)
         optimizer = poptorch.optim.SGD(model.parameters(), lr=1.0, loss_scaling=64.0)
-        executor = poptorch.trainingModel(model, options, optimizer)
-        executor(torch.tensor([[2000.0, 2.0**-24, 2.0**-23, 1.0]]).half())
+        executor = poptorch.trainingModel(model, options.replicationFactor(replicas), optimizer)
+        executor(torch.tensor([[2000.0, 2.0**-24, 2.0**-23, 1.0]] * replicas).half())
     finally:
         poptorch.setLogLevel("WARN")
         logging.getLogger("poptorch::python").setLevel(before)
     text = capfd.readouterr().err
-    assert "1 elements overflowed" in text and "2 underflowed" in text
+    assert f"{replicas} elements overflowed" in text and f"{2 * replicas} underflowed" in text
