@@ -349,7 +349,7 @@ class PoplarExecutor(Inspection):
         others = {k: v for k, v in self.__dict__.items() if k not in self._own and k != "_own"}
         state = {
             "rng_state": self._core.rng_state if self._core.isCompiled() else None,
-            "training": self._traced.training,  # of the moment when it was wrapped
+            "modes": {"": self._traced.training},  # of the moment when it was wrapped
             "groupings": self._groupings,
             "others": others,
         }
@@ -363,7 +363,8 @@ def restored(
     """Make an executor again of what _made_from() gave."""
     executor = kind.__new__(kind)
     PoplarExecutor.__init__(executor, model, options, training, optimizer)
-    executor._traced.training = state["training"]
+    for name, mode in state["modes"].items():
+        executor._traced.get_submodule(name).training = mode
     for name, grouping in state["groupings"].items():
         executor._group_replicas(name, *grouping)
     executor._core.restore_rng_state(state["rng_state"])

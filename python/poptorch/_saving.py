@@ -29,6 +29,7 @@ def save(executor: Any, filename: Any, export_model: bool, save_rng_state: bool)
 
 def _pickled(executor, save_rng_state):
     made_from, state = executor._made_from()
+    state["modes"] = executor._modes  # those of the program; the user may have called eval() since
     if not save_rng_state:
         state["rng_state"] = None
     try:

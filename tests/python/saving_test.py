@@ -77,6 +77,18 @@ def test_training_goes_on_bit_for_bit(tmp_path, name):
     assert loaded.rng_state == model.rng_state
 
 
+
+def test_modes_are_those_of_the_program(tmp_path):
+    """A module that was put into eval() for validation is saved as it was trained."""
+    model = training()
+    run(model)
+    model.model.eval()
+    model.save(tmp_path / "model.poptorch")
+    expected = run(model)
+    loaded = poptorch.load(tmp_path / "model.poptorch")
+    assert_same(expected, run(loaded))
+
+
 CHANGES = {
     "plain": lambda o: o,
     "device iterations": lambda o: o.deviceIterations(2),
