@@ -70,7 +70,11 @@ std::vector<Pass> required_passes() {
 // What every way to an Executable ends in, with the clock that began with it.
 class Compilation {
  public:
-  explicit Compilation(const CompileOptions& options) : options_(options) { reach(0); }
+  // `done` says in the log what was done: "compiled".
+  Compilation(std::string_view done, const CompileOptions& options)
+      : done_(done), options_(options) {
+    reach(0);
+  }
 
   void reach(int percent) const {
     if (options_.progress) options_.progress(percent);
@@ -85,7 +89,7 @@ class Compilation {
                            .threads = options_.threads,
                            .tuned = options_.tuned_kernels});
     log_programs(graph, plan, options_.logged_lines);
-    log(LogLevel::info, "compiled '{}' in {} ms: {} nodes, {} + {} calls; {}", graph.name,
+    log(LogLevel::info, "{} '{}' in {} ms: {} nodes, {} + {} calls; {}", done_, graph.name,
         milliseconds_since(start_), graph.node_count(), plan.update_begin,
         plan.calls.size() - plan.update_begin, print(plan.memory));
     log_host_calls(graph);
@@ -94,6 +98,7 @@ class Compilation {
   }
 
  private:
+  const std::string_view done_;
   const CompileOptions& options_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
@@ -114,7 +119,7 @@ std::shared_ptr<const Executable> compile(Graph graph, const CompileOptions& opt
 std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
                                           const CompileOptions& options) {
   const ErrorContext where("compiling '{}'", graph.name);
-  const Compilation compilation(options);
+  const Compilation compilation("compiled", options);
   verify(graph);
 
   compilation.reach(10);
@@ -128,7 +133,7 @@ std::shared_ptr<const Executable> compile(Graph graph, StepSignature signature,
 std::shared_ptr<const Executable> compile_step(Graph graph, StepSignature signature,
                                                const CompileOptions& options) {
   const ErrorContext where("compiling '{}'", graph.name);
-  const Compilation compilation(options);
+  const Compilation compilation("loaded", options);
   check_disabled(options.disabled_passes, passes_of_a_compilation());
   run_passes(graph, required_passes());
   verify(graph);

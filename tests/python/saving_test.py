@@ -77,7 +77,6 @@ def test_training_goes_on_bit_for_bit(tmp_path, name):
     assert loaded.rng_state == model.rng_state
 
 
-
 def test_modes_are_those_of_the_program(tmp_path):
     """A module that was put into eval() for validation is saved as it was trained."""
     model = training()
