@@ -396,10 +396,9 @@ def test_damaged_files_are_one_clear_error(tmp_path):
             poptorch.load(file)
         assert str(file) in caught.value.message
         model = training()
-        try:
+        with pytest.raises(poptorch.Error) as caught:
             model.loadExecutable(file)
-        except poptorch.Error as error:
-            assert str(file) in error.message and not model.isCompiled()
+        assert str(file) in caught.value.message and not model.isCompiled()
     for name in ("missing.poptorch", "."):
         with pytest.raises(poptorch.Error, match="missing.poptorch|folder|directory|file"):
             poptorch.load(tmp_path / name)

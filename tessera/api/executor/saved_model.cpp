@@ -22,6 +22,8 @@ SavedModel::SavedModel(const std::string& path)
     : file_(read_from_file([&] { return ExecutableFile(path); })) {
   check(file_.metadata(saved::version) && file_.metadata(saved::program),
         "'{}' is no model that was saved with save() or compileAndExport()", path);
+  // All of it, also what this load will not read: a damaged file is not to be trusted in parts.
+  read_from_file([&] { file_.container().check_all(); });
 }
 
 std::string SavedModel::version() const { return std::string(*file_.metadata(saved::version)); }
