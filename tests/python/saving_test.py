@@ -349,6 +349,8 @@ def test_another_program_is_refused(tmp_path):
     options = quiet().deviceIterations(2)
     options.Training.gradientAccumulation(2)
     refused(training(options), "gradientAccumulation.1.*options say 2")
+    options = quiet().deviceIterations(2).replicationFactor(2).broadcastBuffers(False)
+    refused(training(options), "replicationFactor.1.*options say 2")
     options = quiet().deviceIterations(2).outputMode(poptorch.OutputMode.All)
     refused(training(options), "another outputMode")
     sgd = OPTIMIZERS["SGD"]

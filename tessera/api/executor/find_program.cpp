@@ -38,6 +38,9 @@ std::string difference(const StepSignature& file, const StepSignature& captured)
     return numbers("gradientAccumulation", file.gradient_accumulation,
                    captured.gradient_accumulation);
   }
+  if (file.replicas != captured.replicas) {
+    return numbers("replicationFactor", file.replicas, captured.replicas);
+  }
   if (file.inputs != captured.inputs) return "its inputs are others";
   if (file.outputs.size() == captured.outputs.size() &&
       !same_modes(file.outputs, captured.outputs)) {
