@@ -78,7 +78,7 @@ class CMakeBuild(build_ext):
                 options.append(f"-DTESSERA_TORCH_ROOT={TORCH.root}")
             self.run_or_exit(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options])
         jobs = ["--parallel", build_jobs()]
-        targets = ["poptorch_core", *PROGRAMS]
+        targets = ["poptorch_core", "tessera_instances", *PROGRAMS]
         self.run_or_exit(["cmake", "--build", folder, "--target", *targets, *jobs])
         for program in PROGRAMS:
             shutil.copy(folder / "bin" / program, SCRATCH / "bin")
@@ -96,6 +96,10 @@ class CMakeBuild(build_ext):
             )
         for file in (module.name, "_build.py"):
             shutil.copy(built / file, module.parent)
+        # Opened where there are several instances; there is none where MPI was not installed.
+        mpi = folder / "lib" / "libtessera_mpi.so"
+        if mpi.is_file():
+            shutil.copy(mpi, module.parent)
 
     @staticmethod
     def run_or_exit(command):

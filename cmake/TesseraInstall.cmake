@@ -11,6 +11,9 @@ install(TARGETS tessera gc-monitor gc-info gc-inventory
 if(TESSERA_TORCH_ROOT)
   return()
 endif()
+if(TARGET tessera_mpi)
+  install(TARGETS tessera_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+endif()
 
 # Of the folders' libraries, those that `target` is made of; a new folder needs no line here.
 function(tessera_libraries_of target result)
@@ -71,6 +74,9 @@ find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)
 set(TESSERA_PYTHON_DIR lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/dist-packages
     CACHE STRING "Where the Python packages go, below the prefix")
 install(TARGETS poptorch_core LIBRARY DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)
+if(TARGET tessera_mpi)  # beside the module, which opens it
+  install(TARGETS tessera_mpi LIBRARY DESTINATION ${TESSERA_PYTHON_DIR}/poptorch)
+endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${TESSERA_PYTHON_DIR}
         FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
 install(FILES ${CMAKE_BINARY_DIR}/python/poptorch/_build.py

@@ -6,15 +6,21 @@
     else:
         options = poptorch.Options()
 
-A launcher says it in variables that begin with POPDIST_; without them there is one instance.
-Several instances are not supported yet: init() refuses them.
+A launcher, poprun, says it in variables that begin with POPDIST_; without them there is one
+instance. After init() they can do things together: barrier(), allReduce(), broadcast(),
+allGather().
 """
 
 from typing import Any, Callable, Collection, Optional, TypeVar
 
+import torch as _torch
 from poptorch import poptorch_core as _core
 
 __all__ = [
+    "allGather",
+    "allReduce",
+    "barrier",
+    "broadcast",
     "checkNumIpusPerReplica",
     "execute_on_instances",
     "getDeviceId",
@@ -38,7 +44,10 @@ def isPopdistEnvSet() -> bool:
 
 
 def init() -> None:
-    """Join the other instances. RuntimeError where there are any: nobody has connected them."""
+    """Join the other instances, by MPI; wait until all of them are here.
+
+    RuntimeError where others were announced that nobody has started, or where MPI is not installed.
+    """
     _core.popdist_init()
 
 
@@ -96,7 +105,11 @@ def getDeviceId(ipus_per_replica: int = 0) -> int:
 def execute_on_instances(
     instances: Collection[int], func: Callable[..., _Result], *args: Any, **kwargs: Any
 ) -> Optional[_Result]:
-    """Call func(*args, **kwargs) on the instances of these numbers; the others return None."""
+    """Call func(*args, **kwargs) on the instances of these numbers; the others return None.
+
+    What func does together with others (allReduce() and the like, Horovod's words too) it does
+    among these instances alone.
+    """
     count = getNumInstances()
     for instance in instances:
         if isinstance(instance, bool) or not isinstance(instance, int):
@@ -106,4 +119,40 @@ def execute_on_instances(
                 f"execute_on_instances: there is no instance {instance}; there are {count}, "
                 "counted from 0"
             )
-    return func(*args, **kwargs) if getInstanceIndex() in instances else None
+    if getInstanceIndex() not in instances:
+        return None
+    return _core.instances_only(sorted(instances), lambda: func(*args, **kwargs))
+
+
+def barrier() -> None:
+    """Wait until all instances are here."""
+    _core.instances_meet("popdist.barrier")
+
+
+_REDUCTIONS = {
+    "sum": _core.Reduction.sum,
+    "average": _core.Reduction.sum,
+    "min": _core.Reduction.min,
+    "max": _core.Reduction.max,
+    "product": _core.Reduction.product,
+}
+
+
+def allReduce(tensor: _torch.Tensor, op: str = "sum") -> _torch.Tensor:
+    """The sum of the tensors of all instances, as a new tensor, or their average, min, max, product.
+
+    Each instance gives one of the same type and shape; sums are made in the order of instances.
+    """
+    if op not in _REDUCTIONS:
+        raise ValueError(f"allReduce: op must be one of {', '.join(_REDUCTIONS)}, not {op!r}")
+    return _core.instances_reduce(tensor, _REDUCTIONS[op], op == "average", "popdist.allReduce")
+
+
+def broadcast(tensor: _torch.Tensor, root: int = 0) -> _torch.Tensor:
+    """The tensor of instance root, as a new tensor; the others give one like it."""
+    return _core.instances_broadcast(tensor, root, "popdist.broadcast")
+
+
+def allGather(tensor: _torch.Tensor) -> _torch.Tensor:
+    """The tensors of all instances, one after the other along dimension 0."""
+    return _core.instances_gather(tensor, "popdist.allGather")

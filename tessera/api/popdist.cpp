@@ -6,6 +6,7 @@
 
 #include "tessera/api/environment.h"
 #include "tessera/api/hardware.h"
+#include "tessera/api/instances.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -68,9 +69,15 @@ int64_t getReplicaIndexOffset() { return number_of_launcher(offset_variable, 0, 
 
 int64_t getLocalInstanceIndex() { return number_of_launcher(local_index_variable, 0, 0); }
 
-int64_t getInstanceIndex() { return getReplicaIndexOffset() / replicas_of_each_instance(); }
+int64_t getInstanceIndex() {
+  if (!isPopdistEnvSet()) return number_of_launcher("OMPI_COMM_WORLD_RANK", 0, 0);
+  return getReplicaIndexOffset() / replicas_of_each_instance();
+}
 
-int64_t getNumInstances() { return getNumTotalReplicas() / replicas_of_each_instance(); }
+int64_t getNumInstances() {
+  if (!isPopdistEnvSet()) return number_of_launcher("OMPI_COMM_WORLD_SIZE", 1, 1);
+  return getNumTotalReplicas() / replicas_of_each_instance();
+}
 
 bool checkNumIpusPerReplica(int64_t ipus_per_replica) {
   const bool said = std::getenv(ipus_variable) != nullptr;
@@ -98,16 +105,40 @@ int64_t getDeviceId(int64_t ipus_per_replica) {
 
 void init() {
   const int64_t instances = getNumInstances();
-  check(instances == 1, ErrorKind::runtime,
-        "popdist.init: the environment says that this is instance {} of {}, but nobody has "
-        "connected them: programs of several instances are not supported yet; start one, without "
-        "{}",
-        getInstanceIndex(), instances, total_variable);
-  const int64_t processes = number_in_environment("OMPI_COMM_WORLD_SIZE", 1);
-  check(processes == 1, ErrorKind::runtime,
-        "popdist.init: mpirun started {} processes (OMPI_COMM_WORLD_SIZE), but programs of several "
-        "are not supported yet; start one",
-        processes);
+  if (instances > 1) join_instances(getInstanceIndex(), instances);
+}
+
+at::Tensor allReduce(const at::Tensor& tensor, ReduceOp op) {
+  const bool average = op == ReduceOp::average;
+  const Reduction reduction = op == ReduceOp::min       ? Reduction::min
+                              : op == ReduceOp::max     ? Reduction::max
+                              : op == ReduceOp::product ? Reduction::product
+                                                        : Reduction::sum;
+  return reduce_over_instances(tensor, reduction, average, "popdist::allReduce");
+}
+
+at::Tensor broadcast(const at::Tensor& tensor, int64_t root) {
+  return broadcast_to_instances(tensor, root, "popdist::broadcast");
+}
+
+at::Tensor allGather(const at::Tensor& tensor) {
+  return gather_from_instances(tensor, "popdist::allGather");
+}
+
+void barrier() { meet_instances("popdist::barrier"); }
+
+void executeOnInstances(const std::set<int64_t>& instances, const std::function<void()>& function) {
+  const int64_t count = getNumInstances();
+  std::vector<int> members;
+  for (const int64_t instance : instances) {
+    check(instance >= 0 && instance < count, ErrorKind::value,
+          "executeOnInstances: there is no instance {}; there are {}, counted from 0", instance,
+          count);
+    members.push_back(static_cast<int>(instance));
+  }
+  if (!instances.contains(getInstanceIndex())) return;
+  const OnlyInstances only(std::move(members));
+  function();
 }
 
 Options options(int64_t ipus_per_replica) {
@@ -121,14 +152,4 @@ Options options(int64_t ipus_per_replica) {
 }
 
 }  // namespace popdist
-
-void check_trains_alone(const Options& options) {
-  const DistributedOptions& process = options.Distributed();
-  check(process.numProcesses() == 1,
-        "Options.Distributed says that this is process {} of {}: training in several processes is "
-        "not supported yet, and alone each would train another model; call "
-        "options.Distributed.disable() to train in this one",
-        process.processId(), process.numProcesses());
-}
-
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // What a launcher says to the processes of a program that runs as several instances, in popdist's
 // words: which of them this one is, and how many replicas each has. It says so in environment
-// variables, which are read anew at each call. Without them there is one instance with one replica.
+// variables, which are read anew at each call. Without them there is one instance with one replica,
+// or as many as mpirun has started.
 //
 //   POPDIST_NUM_TOTAL_REPLICAS              of all instances together; its presence is the sign
 //   POPDIST_NUM_LOCAL_REPLICAS              of this instance
@@ -12,7 +13,11 @@
 // Whatever contradicts itself is an Error of kind runtime.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
+#include <set>
 
 #include "tessera/api/options/options.h"
 
@@ -39,16 +44,22 @@ bool checkNumIpusPerReplica(int64_t ipus_per_replica);
 // stands for what the environment says.
 int64_t getDeviceId(int64_t ipus_per_replica = 0);
 
-// Joins the instances. Error where there are several: nobody has connected them.
+// Joins the instances. Error where others were announced that nobody has started.
 void init();
+
+// What instances do together, after init(): each calls it, with a tensor of the same type and
+// shape. Results are new tensors; alone, an instance has itself.
+enum class ReduceOp { sum, average, min, max, product };
+at::Tensor allReduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum);
+at::Tensor broadcast(const at::Tensor& tensor, int64_t root = 0);  // what instance `root` has
+at::Tensor allGather(const at::Tensor& tensor);                    // all of them, along dimension 0
+void barrier();                                                    // waits for all
+
+// Calls the function on these instances alone, of which the above then means them.
+void executeOnInstances(const std::set<int64_t>& instances, const std::function<void()>& function);
 
 // Options with the replicas of this instance, and its number as that of the process.
 Options options(int64_t ipus_per_replica = 0);
 
 }  // namespace popdist
-
-// Error where the options say that several processes train together: alone, each would train
-// another model on its part of the data.
-void check_trains_alone(const Options& options);
-
 }  // namespace tessera

@@ -1,13 +1,31 @@
 // How the replicas of one program speak with each other: collectives that every replica calls, in
 // the same order. Results have the same bits whoever comes first: sums are made in the order of
-// ranks.
+// ranks. Replicas are threads of this process, and of others where there are several instances.
 #pragma once
 
 #include <cstddef>
 #include <exception>
 #include <span>
 
+#include "tessera/base/dtype.h"
+
 namespace tessera {
+
+// A tensor that is added up over ranks: this rank's values, and where the sums go. Both may be the
+// same memory.
+struct Summand {
+  const std::byte* values = nullptr;
+  std::byte* sums = nullptr;
+  size_t count = 0;  // elements
+
+  bool operator==(const Summand&) const = default;
+};
+
+// Tensors that are added up in one journey; every rank has as many of the same sizes.
+struct Addition {
+  DType dtype = DType::f32;  // or f16: computed in float, and rounded after each rank's values
+  std::span<const Summand> summands;
+};
 
 class Communicator {
  public:
@@ -15,13 +33,19 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  virtual int local_rank() const = 0;  // among the replicas of this process
 
-  // result[i] is the sum of every rank's values[i], from rank 0 to the last. Both have the same
-  // length on every rank, and may be the same memory.
-  virtual void all_reduce(std::span<const float> values, std::span<float> result) = 0;
-  // What `root` has, everywhere.
-  virtual void broadcast(std::span<std::byte> values, int root) = 0;
-  // Nobody goes on before all are here.
+  // Each sum is that of every rank's values, from rank 0 to the last. `number` is what the program
+  // calls this addition, the same on every rank.
+  virtual void all_reduce(size_t number, const Addition& addition) = 0;
+
+  // Whether it is worth the while to call this as soon as values are whole. The addition goes on
+  // meanwhile, and all_reduce() of the same number waits for its end; nobody may touch the memory
+  // before.
+  virtual bool adds_up_early() const { return false; }
+  virtual void begin_all_reduce(size_t /*number*/, const Addition& /*addition*/) {}
+
+  // Nobody of this process goes on before all of it are here.
   virtual void barrier() = 0;
 };
 

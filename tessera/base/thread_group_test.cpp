@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tessera/base/half.h"
+
 namespace tessera {
 namespace {
 
@@ -29,6 +31,12 @@ std::vector<bool> run(ThreadGroup& group, const std::function<void(Communicator&
   }
   for (std::thread& thread : threads) thread.join();
   return {aborted.begin(), aborted.end()};
+}
+
+void add_up(Communicator& us, const std::vector<float>& values, std::vector<float>& sums) {
+  const Summand summand{reinterpret_cast<const std::byte*>(values.data()),
+                        reinterpret_cast<std::byte*>(sums.data()), values.size()};
+  us.all_reduce(0, {DType::f32, {&summand, 1}});
 }
 
 // So that ranks come in another order every time.
@@ -58,10 +66,10 @@ TEST(ThreadGroup, SumsInTheOrderOfRanksWhoeverComesFirst) {
         linger(us.rank(), round);
         const std::vector<float> own(7, values[us.rank()]);
         std::vector<float> sum(7);
-        us.all_reduce(own, sum);
+        add_up(us, own, sum);
         EXPECT_EQ(sum, std::vector<float>(7, expected)) << size;
         std::vector<float> in_place = own;
-        us.all_reduce(in_place, in_place);
+        add_up(us, in_place, in_place);
         EXPECT_EQ(in_place, sum);
       });
     }
@@ -70,20 +78,38 @@ TEST(ThreadGroup, SumsInTheOrderOfRanksWhoeverComesFirst) {
 
 TEST(ThreadGroup, NothingCanBeSummedToo) {
   ThreadGroup group(2);
-  EXPECT_EQ(run(group, [](Communicator& us) { us.all_reduce({}, {}); }),
+  EXPECT_EQ(run(group, [](Communicator& us) { us.all_reduce(0, {}); }),
             (std::vector<bool>{false, false}));
 }
 
-TEST(ThreadGroup, BroadcastGivesWhatTheRootHas) {
+// Where a tensor ends and where a rank's part does are two things.
+TEST(ThreadGroup, AddsUpManyTensorsInOneJourney) {
+  ThreadGroup group(3);
+  run(group, [&](Communicator& us) {
+    std::vector<std::vector<float>> tensors;
+    for (const size_t size : {0, 1, 5, 3000, 0, 2, 1500}) {
+      tensors.emplace_back(size, static_cast<float>(us.rank() + 1));
+    }
+    std::vector<Summand> summands;
+    for (auto& tensor : tensors) {
+      auto* data = reinterpret_cast<std::byte*>(tensor.data());
+      summands.push_back({data, data, tensor.size()});
+    }
+    us.all_reduce(0, {DType::f32, summands});
+    for (const auto& tensor : tensors) EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 6));
+  });
+}
+
+// 2048 + 1 is no half: it is rounded each time, and stays.
+TEST(ThreadGroup, HalvesAreRoundedAfterEachRank) {
   ThreadGroup group(4);
-  for (int root = 0; root < 4; ++root) {
-    run(group, [&](Communicator& us) {
-      linger(us.rank(), root);
-      std::vector<std::byte> values(5, static_cast<std::byte>(us.rank()));
-      us.broadcast(values, root);
-      EXPECT_EQ(values, std::vector<std::byte>(5, static_cast<std::byte>(root)));
-    });
-  }
+  run(group, [&](Communicator& us) {
+    std::vector<Half> values(700, to_half(us.rank() == 0 ? 2048.0F : 1.0F));
+    auto* data = reinterpret_cast<std::byte*>(values.data());
+    const Summand summand{data, data, values.size()};
+    us.all_reduce(0, {DType::f16, {&summand, 1}});
+    EXPECT_EQ(values, std::vector<Half>(700, to_half(2048)));
+  });
 }
 
 TEST(ThreadGroup, ABarrierHoldsAllUntilTheLastIsThere) {
@@ -106,7 +132,7 @@ TEST(ThreadGroup, NobodyWaitsForOneThatFailed) {
       linger(us.rank(), round);
       if (us.rank() == 2) throw std::runtime_error("broken");
       std::vector<float> values(3);
-      us.all_reduce(values, values);
+      add_up(us, values, values);
       us.barrier();
     });
     EXPECT_EQ(aborted, (std::vector<bool>{true, true, false, true}));
@@ -117,7 +143,7 @@ TEST(ThreadGroup, NobodyWaitsForOneThatFailed) {
   std::vector<float> sums(4);
   run(group, [&](Communicator& us) {  // as good as new
     std::vector<float> one = {1};
-    us.all_reduce(one, one);
+    add_up(us, one, one);
     sums[static_cast<size_t>(us.rank())] = one[0];
   });
   EXPECT_EQ(sums, std::vector<float>(4, 4));
@@ -130,7 +156,7 @@ TEST(ThreadGroup, AFailureAfterACollectiveLeavesItWhole) {
     std::vector<float> sums(4);
     run(group, [&](Communicator& us) {
       std::vector<float> one(1000, 1);
-      us.all_reduce(one, one);
+      add_up(us, one, one);
       sums[static_cast<size_t>(us.rank())] = one[999];
       if (us.rank() == round % 4) throw std::runtime_error("broken");
       us.barrier();

@@ -25,6 +25,10 @@ void bind_saving(pybind11::module_& module, pybind11::class_<Executor>& executor
 void bind_batches(pybind11::module_& module);
 void bind_capture(pybind11::module_& module);
 void bind_process(pybind11::module_& module);
+void bind_instances(pybind11::module_& module);
+
+// Ctrl-C: Python only notes it; its handler runs when somebody asks. Takes the GIL.
+void raise_pending_signal();
 
 // Throws an exception of ours as a Python one that forward may catch as a RuntimeError, and PyTorch
 // hands on as it is; and what such a one stands for, null for any other exception. Both take the

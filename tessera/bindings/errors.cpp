@@ -118,6 +118,11 @@ std::exception_ptr carried_by_python_error(const std::exception_ptr& error) {
   }
 }
 
+void raise_pending_signal() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 void bind_errors(py::module_& module) {
   const py::module_ errors = py::module_::import("poptorch._errors");
   for (const char* name :

@@ -47,12 +47,6 @@ void forget_python_error() {
   PyErr_Clear();
 }
 
-// Ctrl-C: Python only notes it; its handler runs when somebody asks.
-void raise_pending_signal() {
-  const py::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
-
 // Executors in reference cycles keep their devices until they are found. Not PyGC_Collect(), which
 // does nothing where a program turned the collector off.
 void collect_garbage() {

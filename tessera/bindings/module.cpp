@@ -11,4 +11,5 @@ PYBIND11_MODULE(poptorch_core, module) {
   tessera::bind_batches(module);
   tessera::bind_capture(module);
   tessera::bind_process(module);
+  tessera::bind_instances(module);
 }

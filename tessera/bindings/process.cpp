@@ -26,7 +26,6 @@ std::function<void()> undisturbed(std::function<void()> function) {
 
 void bind_popdist(py::module_& module) {
   module.def("popdist_isPopdistEnvSet", &popdist::isPopdistEnvSet);
-  module.def("popdist_init", &popdist::init);
   module.def("popdist_getInstanceIndex", &popdist::getInstanceIndex);
   module.def("popdist_getNumInstances", &popdist::getNumInstances);
   module.def("popdist_getLocalInstanceIndex", &popdist::getLocalInstanceIndex);

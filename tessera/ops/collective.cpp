@@ -1,6 +1,6 @@
 // What all replicas of a program compute together. Each of them runs the same row at the same
 // place; a program that runs alone is its own only replica.
-#include <algorithm>
+#include <cstring>
 
 #include "tessera/base/error.h"
 #include "tessera/base/replica_groups.h"
@@ -18,7 +18,10 @@ using namespace row_parts;
 std::vector<TensorType> infer_all_reduce(const OpView& op) {
   std::vector<TensorType> results;
   for (size_t i = 0; i < op.count(); ++i) {
-    check(op.type(i).dtype == DType::f32, ErrorKind::type, "all_reduce adds up f32, not {}",
+    check(op.type(i).dtype == DType::f32 || op.type(i).dtype == DType::f16, ErrorKind::type,
+          "all_reduce adds up f32 or f16, not {}", to_string(op.type(i)));
+    check(op.type(i).dtype == op.type(0).dtype, ErrorKind::type,
+          "all_reduce adds up tensors of one type, not {} and {}", to_string(op.type(0)),
           to_string(op.type(i)));
     results.push_back(op.type(i));
   }
@@ -31,64 +34,77 @@ Cost cost_all_reduce(const OpView&, std::span<const TensorType> results) {
   return cost;
 }
 
-ReplicaGroups groups_of(const Attrs& attrs) {
-  return {attrs.integer("group_size"), attrs.flag("orthogonal")};
-}
-
 // Each group adds up in a row of its own, where the others have zeros.
-void sum_within_groups(Communicator& replicas, const ReplicaGroups& groups,
-                       std::span<float> values) {
+void sum_within_groups(const KernelCall& call, const ReplicaGroups& groups) {
+  Communicator& replicas = *call.replicas;
+  const size_t size = size_of(call.outputs[0].dtype);
   const auto own = static_cast<size_t>(groups.group_of(replicas.rank(), replicas.size()));
-  ScratchVector<float> rows(values.size() * static_cast<size_t>(groups.count(replicas.size())));
-  const auto row = rows.begin() + static_cast<std::ptrdiff_t>(own * values.size());
-  std::copy(values.begin(), values.end(), row);
-  replicas.all_reduce(rows, rows);
-  std::copy_n(row, values.size(), values.begin());
+  const auto count = static_cast<size_t>(groups.count(replicas.size()));
+  size_t elements = 0;
+  for (const TensorView& tensor : call.outputs) elements += static_cast<size_t>(tensor.numel());
+  ScratchVector<std::byte> rows(elements * count * size);
+  std::byte* const row = rows.data() + own * elements * size;
+  const auto for_each_part = [&](const auto& move) {
+    std::byte* part = row;
+    for (const TensorView& tensor : call.outputs) {
+      const size_t bytes = static_cast<size_t>(tensor.numel()) * size;
+      if (bytes > 0) move(tensor.data, part, bytes);
+      part += bytes;
+    }
+  };
+  for_each_part([](const std::byte* tensor, std::byte* part, size_t bytes) {
+    std::memcpy(part, tensor, bytes);
+  });
+  const Summand all{rows.data(), rows.data(), elements * count};
+  replicas.all_reduce(call.collective, {call.outputs[0].dtype, {&all, 1}});
+  for_each_part([](std::byte* tensor, const std::byte* part, size_t bytes) {
+    std::memcpy(tensor, part, bytes);
+  });
 }
 
-void sum(const KernelCall& call, std::span<float> values) {
-  const ReplicaGroups groups = groups_of(call.attrs);
-  if (groups.count(call.replicas->size()) == 1) {
-    call.replicas->all_reduce(values, values);
+void sum_of_all(const KernelCall& call) {
+  ScratchVector<Summand> summands;
+  summands.reserve(call.outputs.size());
+  for (const TensorView& tensor : call.outputs) {
+    summands.push_back({tensor.data, tensor.data, static_cast<size_t>(tensor.numel())});
+  }
+  call.replicas->all_reduce(call.collective, {call.outputs[0].dtype, summands});
+}
+
+void scale(const KernelCall& call, const TensorView& tensor, float share) {
+  if (tensor.dtype == DType::f32) {
+    map<float, float>(call.pool, {&tensor, 1}, tensor, [share](float x) { return x * share; });
   } else {
-    sum_within_groups(*call.replicas, groups, values);
+    map<Half, Half>(call.pool, {&tensor, 1}, tensor,
+                    [share](Half x) { return to_half(to_float(x) * share); });
   }
-  if (!call.attrs.flag("mean")) return;
-  const float share = 1.0F / static_cast<float>(groups.size_of(call.replicas->size()));
-  for (float& value : values) value *= share;
 }
 
-std::span<float> elements(const TensorView& tensor) {
-  return {tensor.as<float>(), static_cast<size_t>(tensor.numel())};
-}
-
-// Waiting for the others costs more than a copy does: small tensors go in one piece.
-void sum_together(const KernelCall& call) {
-  size_t count = 0;
-  for (const TensorView& tensor : call.outputs) count += elements(tensor).size();
-  ScratchVector<float> all;
-  all.reserve(count);
-  for (const TensorView& tensor : call.outputs) {
-    all.insert(all.end(), elements(tensor).begin(), elements(tensor).end());
-  }
-  sum(call, all);
-  auto from = all.begin();
-  for (const TensorView& tensor : call.outputs) {
-    const std::span<float> to = elements(tensor);
-    std::copy_n(from, to.size(), to.begin());
-    from += static_cast<std::ptrdiff_t>(to.size());
+void copy(const KernelCall& call, size_t i) {
+  if (call.outputs[i].data == call.inputs[i].data) return;  // is there already
+  const auto operand = call.inputs.subspan(i, 1);
+  if (call.outputs[i].dtype == DType::f32) {
+    map<float, float>(call.pool, operand, call.outputs[i], [](float x) { return x; });
+  } else {
+    map<Half, Half>(call.pool, operand, call.outputs[i], [](Half x) { return x; });
   }
 }
 
 void run_all_reduce(const KernelCall& call) {
-  for (size_t i = 0; i < call.outputs.size(); ++i) {
-    if (call.outputs[i].data == call.inputs[i].data) continue;  // is there already
-    map<float, float>(call.pool, call.inputs.subspan(i, 1), call.outputs[i],
-                      [](float x) { return x; });
-  }
+  if (call.collective_has_begun) call.replicas->all_reduce(call.collective, {});
+  for (size_t i = 0; i < call.outputs.size(); ++i) copy(call, i);
   if (!call.replicas || call.replicas->size() == 1) return;
-  if (call.outputs.size() == 1) return sum(call, elements(call.outputs[0]));
-  sum_together(call);
+  const ReplicaGroups groups{call.attrs.integer("group_size"), call.attrs.flag("orthogonal")};
+  if (call.collective_has_begun) {
+    // The sums were what has been copied.
+  } else if (groups.count(call.replicas->size()) == 1) {
+    sum_of_all(call);
+  } else {
+    sum_within_groups(call, groups);
+  }
+  if (!call.attrs.flag("mean")) return;
+  const float share = 1.0F / static_cast<float>(groups.size_of(call.replicas->size()));
+  for (const TensorView& tensor : call.outputs) scale(call, tensor, share);
 }
 
 // Each tensor becomes its sum; of very many, the last ones are copied.
@@ -106,10 +122,10 @@ std::vector<OpDef> make_rows() {
        .results = "out*",
        .doc =
            "The sums of tensors, or their means, over all replicas or over groups of group_size, "
-           "in the order of ranks.",
+           "in the order of ranks. Halves are rounded after each replica's.",
        .kind = Kind::collective,
        .attrs = {flag("mean", false), integer("group_size", 0), flag("orthogonal", false)},
-       .traits = {.in_place = each_in_place()},
+       .traits = {.in_place = each_in_place(), .rounds_to_halves = true},
        .infer = infer_all_reduce,
        .cost = cost_all_reduce,
        .cpu = run_all_reduce,

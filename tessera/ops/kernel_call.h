@@ -22,6 +22,9 @@ struct KernelCall {
   // Where the results begin in the row-major order of the whole ones, for element-wise rows that
   // read the random state: bodies run them on parts.
   int64_t first_element = 0;
+  // Which of the program's collectives this is, and whether it was begun before, on its operands.
+  size_t collective = 0;
+  bool collective_has_begun = false;
 
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].present; }
 };

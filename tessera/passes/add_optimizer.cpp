@@ -239,22 +239,17 @@ class OptimizerBuilder {
   // Gradients that are added up over the same groups of replicas, in one journey.
   struct Bundle {
     ReplicaGroups groups;
+    DType dtype = DType::f32;
     std::vector<std::string> parameters = {};
-    int64_t elements = 0;
+    int64_t bytes = 0;
   };
 
-  // Small ones travel together, because replicas wait for each other each time.
+  // Small ones travel together, because replicas wait for each other each time; but only with their
+  // neighbours, whose gradients are whole at about the same time, so that most of them can be on
+  // their way while others are still computed.
   void add_up_over_replicas() {
-    constexpr int64_t most_elements = 1 << 15;
+    constexpr int64_t most_bytes = 1 << 20;
     std::vector<Bundle> bundles;
-    const auto add = [&](const std::string& name, const ReplicaGroups& groups, int64_t elements) {
-      const auto open = std::find_if(bundles.rbegin(), bundles.rend(), [&](const Bundle& bundle) {
-        return bundle.groups == groups && bundle.elements + elements <= most_elements;
-      });
-      Bundle& bundle = open == bundles.rend() ? bundles.emplace_back(Bundle{groups}) : *open;
-      bundle.parameters.push_back(name);
-      bundle.elements += elements;
-    };
     for (const auto& group : spec_.groups) {
       for (const auto& name : group.parameters) {
         const auto gradient = gradients_.find(name);
@@ -262,16 +257,31 @@ class OptimizerBuilder {
         const ReplicaGroups groups =
             at == spec_.replica_groups.end() ? ReplicaGroups{} : at->second;
         if (gradient == gradients_.end() || groups.size_of(spec_.replicas) == 1) continue;
-        add(name, groups, numel(graph_.type(gradient->second).shape));
+        const TensorType type{travels_as(group, name), graph_.type(gradient->second).shape};
+        const bool fits = !bundles.empty() && bundles.back().groups == groups &&
+                          bundles.back().dtype == type.dtype &&
+                          bundles.back().bytes + bytes(type) <= most_bytes;
+        Bundle& bundle = fits ? bundles.back() : bundles.emplace_back(Bundle{groups, type.dtype});
+        bundle.parameters.push_back(name);
+        bundle.bytes += bytes(type);
       }
     }
     for (const Bundle& bundle : bundles) add_up(bundle);
   }
 
+  // As it is gathered.
+  DType travels_as(const UpdateSpec::Group& group, const std::string& name) {
+    const DType dtype =
+        group.as_parameters ? graph_.type(state(name).initial).dtype : group.accumulator;
+    return dtype == DType::f16 ? DType::f16 : DType::f32;
+  }
+
   void add_up(const Bundle& bundle) {
     builder_.set_place({}, Phase::update);
     std::vector<ValueId> operands;
-    for (const auto& name : bundle.parameters) operands.push_back(in_single(gradients_[name]));
+    for (const auto& name : bundle.parameters) {
+      operands.push_back(builder_.cast(gradients_[name], bundle.dtype));
+    }
     const auto sums = builder_.add_all(
         "all_reduce", std::move(operands),
         {{"group_size", bundle.groups.size}, {"orthogonal", bundle.groups.orthogonal}});

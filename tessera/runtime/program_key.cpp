@@ -166,9 +166,10 @@ void add_grouped_state(Digest& digest, const GroupedState& grouped) {
 }
 
 void add_signature(Digest& digest, const StepSignature& signature) {
-  const auto& [accumulation, iterations, replicas, input_groups, inputs, outputs, returned,
-               structure, back, anchors, grouped_states] = signature;
-  digest.add(accumulation).add(iterations).add(replicas).add(inputs.size()).add(outputs.size());
+  const auto& [accumulation, iterations, replicas, instances, input_groups, inputs, outputs,
+               returned, structure, back, anchors, grouped_states] = signature;
+  digest.add(accumulation).add(iterations).add(replicas).add(instances);
+  digest.add(inputs.size()).add(outputs.size());
   digest.add(returned.size()).add(structure).add(back.size()).add(anchors.size());
   add_groups(digest, input_groups);
   digest.add(grouped_states.size());

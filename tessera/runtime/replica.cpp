@@ -18,7 +18,8 @@ Replica::Replica(const Executable& executable, int threads, Communicator* others
     : executable_(executable),
       others_(others),
       update_pool_(update_pool),
-      index_(others ? others->rank() : 0),
+      index_(others ? others->local_rank() : 0),
+      rank_(others ? others->rank() : 0),
       pool_(threads, executable.plan().target.level),
       engine_(executable.plan(), pool_, std::move(shared), others) {
   set_rng({});
@@ -34,7 +35,7 @@ void Replica::read_state(size_t index, std::span<std::byte> value) const {
 
 void Replica::set_rng(RngState rng) {
   rng_ = rng;
-  rng_.replica = static_cast<uint32_t>(index_);
+  rng_.replica = static_cast<uint32_t>(rank_);
 }
 
 void Replica::run(const RunRequest& request, const RunExtent& extent,
@@ -76,7 +77,7 @@ void Replica::run_micro_batch(const RunRequest& request, const RunExtent& extent
     engine_.set_data_input(i, request.inputs[i] + input * bytes(executable_.data_inputs()[i].type));
   }
   if (timed) times.inputs_read = now();
-  engine_.run_micro_batch(rng_);
+  engine_.run_micro_batch(rng_, at.step + 1 == extent.gradient_accumulation);
   if (timed) times.outputs_ready = now();
   for (size_t i = 0; i < request.outputs.size(); ++i) {
     keep(engine_.output(i), request.outputs[i], extent, at);

@@ -53,7 +53,8 @@ class Replica {
   const Executable& executable_;
   Communicator* const others_;
   ThreadPool* const update_pool_;
-  const int index_;
+  const int index_;          // in this process
+  const int rank_;           // in all of them
   mutable ThreadPool pool_;  // reading a state out of its layout is work too
   cpu::Engine engine_;
   RngState rng_;

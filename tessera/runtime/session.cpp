@@ -9,13 +9,20 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float_pair.h"
+#include "tessera/base/log.h"
 #include "tessera/ops/host_call.h"
 
 namespace tessera {
 
-Session::Session(std::shared_ptr<const Executable> executable, int threads)
+Session::Session(std::shared_ptr<const Executable> executable, int threads,
+                 InstancesOfProgram joined)
     : executable_(std::move(executable)),
-      group_(static_cast<int>(executable_->signature().replicas)) {
+      joined_(joined),
+      group_(static_cast<int>(executable_->signature().replicas), joined) {
+  const int64_t instances = joined.instances ? joined.instances->count() : 1;
+  check(executable_->signature().instances == instances, ErrorKind::value,
+        "The program was compiled for {} instances, and cannot run in {}.",
+        executable_->signature().instances, instances);
   const int replicas = group_.size(), threads_of_each = std::max(threads / replicas, 1);
   const cpu::Plan& plan = executable_->plan();
   std::vector<size_t> differing;
@@ -26,11 +33,12 @@ Session::Session(std::shared_ptr<const Executable> executable, int threads)
   if (threads > threads_of_each) {
     update_pool_ = std::make_unique<ThreadPool>(threads, plan.target.level);
   }
+  const bool is_alone = replicas == 1 && !joined.instances;
   if (replicas > 1) runners_ = std::make_unique<ThreadPool>(replicas, plan.target.level);
   for (int i = 0; i < replicas; ++i) {
     replicas_.push_back(std::make_unique<Replica>(*executable_, threads_of_each,
-                                                  replicas == 1 ? nullptr : &group_.member(i),
-                                                  shared_, i == 0 ? update_pool_.get() : nullptr));
+                                                  is_alone ? nullptr : &group_.member(i), shared_,
+                                                  i == 0 ? update_pool_.get() : nullptr));
   }
   check_host_calls_can_run(executable_->graph());
 }
@@ -51,6 +59,7 @@ void Session::write_state(size_t index, std::span<const std::byte> value) {
   check(value.size() == wanted || of_replicas, ErrorKind::value,
         "The value for '{}' ({}) must have {} bytes, not {}.", executable_->states()[index].name,
         to_string(executable_->host_type(index)), wanted, value.size());
+  ++weights_written_;
   for (size_t r = 0; r < replicas_.size(); ++r) {
     if (!replicas_[r]->engine().owns_state(index)) continue;
     const size_t number = grouped ? number_of_value(*grouped, r, of_replicas) : 0;
@@ -128,6 +137,22 @@ void Session::set_rng(RngState rng) {
 void Session::run(const RunRequest& request) {
   const RunExtent extent = extent_of(request);
   check_request(request, extent);
+  if (!joined_.instances) return run_replicas(request, extent);
+  try {
+    join_steps(request, extent);
+    run_replicas(request, extent);
+  } catch (const std::exception& error) {
+    joined_.instances->fail(error.what());
+    group_.reset();  // what was begun with others will not end
+    throw;
+  } catch (...) {
+    joined_.instances->fail("it was interrupted");
+    group_.reset();
+    throw;
+  }
+}
+
+void Session::run_replicas(const RunRequest& request, const RunExtent& extent) {
   try {
     if (replicas_.size() == 1) {
       replicas_[0]->run(request, extent, request.poll);
@@ -138,6 +163,51 @@ void Session::run(const RunRequest& request) {
     begin_anew();
     throw;
   }
+}
+
+// The instances begin with the same weights, and compare what else an update depends on.
+void Session::join_steps(const RunRequest& request, const RunExtent& extent) {
+  if (weights_written_ != weights_agreed_) take_weights_of_first(request);
+  weights_agreed_ = weights_written_;
+  group_.begin_steps({.weights = weights_written_,
+                      .numbers = digest_of_numbers(),
+                      .iterations = static_cast<uint32_t>(extent.device_iterations)},
+                     request.poll);
+}
+
+// Those of the first instance are everybody's: from different ones each would train another model.
+void Session::take_weights_of_first(const RunRequest& request) {
+  Instances& instances = *joined_.instances;
+  for (size_t i = 0; i < executable_->states().size(); ++i) {
+    const StateInfo& state = executable_->states()[i];
+    const bool is_shared = state.kind == StateKind::parameter || state.kind == StateKind::optimizer;
+    if (!is_shared) continue;  // statistics are each replica's own
+    std::vector<std::byte> own(static_cast<size_t>(bytes(state.type)));
+    read_state(i, own);
+    std::vector<std::byte> first = own;
+    instances.broadcast(
+        fmt::format("comparing '{}' of '{}'", state.name, executable_->graph().name), first, 0,
+        request.poll);
+    if (first == own) continue;
+    log(LogLevel::warn,
+        "instance {} has other values of '{}' than instance 0: it goes on with those of instance 0",
+        instances.index(), state.name);
+    for (const auto& replica : replicas_) {
+      if (replica->engine().owns_state(i)) replica->write_state(i, first);
+    }
+  }
+}
+
+uint32_t Session::digest_of_numbers() const {
+  uint32_t digest = 2166136261U;
+  for (size_t i = 0; i < executable_->hyperparameters().size(); ++i) {
+    const auto size = static_cast<size_t>(bytes(executable_->hyperparameters()[i].type));
+    const std::byte* number = replicas_[0]->engine().hyperparameter(i);
+    for (size_t k = 0; k < size; ++k) {
+      digest = (digest ^ static_cast<uint32_t>(number[k])) * 16777619U;
+    }
+  }
+  return digest;
 }
 
 // Each in a thread of its own, since none ends before all have come to their end. The first is the

@@ -24,8 +24,10 @@ namespace tessera {
 
 class Session {
  public:
-  // States and hyper-parameters start as zero. The replicas share the threads.
-  Session(std::shared_ptr<const Executable> executable, int threads);
+  // States and hyper-parameters start as zero. The replicas share the threads. Where the program is
+  // one of several instances, which `joined` are, updates are those of all of them.
+  Session(std::shared_ptr<const Executable> executable, int threads,
+          InstancesOfProgram joined = {});
 
   const Executable& executable() const { return *executable_; }
   int replicas() const { return group_.size(); }
@@ -79,6 +81,7 @@ class Session {
   //
   // The same holds for several replicas: one that fails stops all of them, none of them begins an
   // update that the others do not begin, and the Error is that of the first that failed by number.
+  // Of several instances, those who wait for one that failed fail too, and cannot run again.
   void run(const RunRequest& request);
 
  private:
@@ -87,9 +90,16 @@ class Session {
   void run_together(const RunRequest& request, const RunExtent& extent);
   size_t number_of_value(const GroupedState& grouped, size_t replica, bool of_replicas) const;
   void begin_anew();
+  void run_replicas(const RunRequest& request, const RunExtent& extent);
+  void join_steps(const RunRequest& request, const RunExtent& extent);
+  void take_weights_of_first(const RunRequest& request);
+  uint32_t digest_of_numbers() const;
 
   std::shared_ptr<const Executable> executable_;
+  const InstancesOfProgram joined_;
   ThreadGroup group_;
+  uint32_t weights_written_ = 0;  // how often, from outside; all instances alike
+  uint32_t weights_agreed_ = 0;   // ... when they were last compared
   std::shared_ptr<const cpu::SharedMemory> shared_;
   std::unique_ptr<ThreadPool> update_pool_;  // null where no replica has fewer threads
   std::unique_ptr<ThreadPool> runners_;      // a thread for each replica; null for a single one

@@ -47,6 +47,11 @@ void check_replicas(const StepSignature& signature, const Graph& graph) {
   constexpr int64_t most = 1024;
   check(signature.replicas >= 1 && signature.replicas <= most, ErrorKind::value,
         "There must be between 1 and {} replicas, not {}.", most, signature.replicas);
+  constexpr int64_t most_instances = 1 << 20;
+  check(signature.instances >= 1 && signature.instances <= most_instances, ErrorKind::value,
+        "There must be between 1 and {} instances, not {}.", most_instances, signature.instances);
+  check(signature.instances == 1 || signature.grouped_states.empty(), ErrorKind::value,
+        "States of groups of replicas cannot be shared by {} instances.", signature.instances);
   const auto check_groups = [&](const ReplicaGroups& groups, std::string_view what) {
     check(groups.divide(signature.replicas), ErrorKind::value,
           "{} replicas cannot be divided into groups of {} for {}.", signature.replicas,

@@ -84,6 +84,7 @@ struct StepSignature {
   int64_t gradient_accumulation = 1;         // micro-batches per update; part of the program
   int64_t device_iterations = 1;             // of a run that does not say otherwise
   int64_t replicas = 1;                      // part of the program: updates go by it
+  int64_t instances = 1;                     // that have so many replicas each; likewise
   ReplicaGroups input_groups = {.size = 1};  // the replicas of a group read the same inputs
   std::vector<StepInput> inputs;             // the graph's data inputs, in order
   std::vector<StepOutput> outputs;           // the graph's outputs, in order

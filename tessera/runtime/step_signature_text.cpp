@@ -74,6 +74,7 @@ void add_line(StepSignature& signature, AttributeLine& line) {
     signature.gradient_accumulation = line.take_count("gradient_accumulation");
     signature.device_iterations = line.take_count("device_iterations");
     signature.replicas = line.take_count("replicas");
+    if (line.has("instances")) signature.instances = line.take_count("instances");
     signature.input_groups = groups_of(line);
     signature.structure = line.take<std::string>("structure");
   } else if (line.word() == "input") {
@@ -109,12 +110,14 @@ std::string print(const StepSignature& signature, BlobTable* blobs) {
   const auto add = [&](std::string_view word, const Attrs& attrs) {
     text += fmt::format("{} {}\n", word, print_attributes(attrs, blobs));
   };
-  add("step", {{"gradient_accumulation", signature.gradient_accumulation},
-               {"device_iterations", signature.device_iterations},
-               {"replicas", signature.replicas},
-               {"group_size", signature.input_groups.size},
-               {"orthogonal", signature.input_groups.orthogonal},
-               {"structure", signature.structure}});
+  Attrs step{{"gradient_accumulation", signature.gradient_accumulation},
+             {"device_iterations", signature.device_iterations},
+             {"replicas", signature.replicas},
+             {"group_size", signature.input_groups.size},
+             {"orthogonal", signature.input_groups.orthogonal},
+             {"structure", signature.structure}};
+  if (signature.instances > 1) step.set("instances", signature.instances);
+  add("step", step);
   for (const StepInput& input : signature.inputs) {
     Attrs attrs{{"name", input.name}, {"host", input.host}};
     set_type(attrs, input.type);

@@ -76,18 +76,32 @@ def test_what_a_launcher_says(launched):
 
 
 @pytest.mark.spec("8.1 init", "8.1 horovod")
-def test_several_instances_are_refused(launched, monkeypatch):
+def test_instances_that_nobody_started(launched, monkeypatch):
     for init in (popdist.init, hvd.init):
-        with pytest.raises(RuntimeError, match="instance 2 of 4, but nobody has connected them"):
+        with pytest.raises(RuntimeError, match="instance 2 of 4, but nobody has started the others"):
             init()
     assert not hvd.is_initialized()
     monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "2")
     monkeypatch.setenv("POPDIST_REPLICA_INDEX_OFFSET", "0")
     popdist.init()  # one instance with two replicas
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    with pytest.raises(RuntimeError, match="mpirun started 2 processes"):
-        popdist.init()
+
+
+@pytest.mark.spec("8.1 init")
+def test_training_with_processes_that_nobody_started(launched):
+    opts = poptorch.Options()
+    opts.Distributed.configureProcessId(0, 3)
+    training = poptorch.trainingModel(Scored(), opts)
+    with pytest.raises(RuntimeError, match="instance 0 of 3, but nobody has started the others"):
+        training(torch.ones(1, 2))
+
+
+class Scored(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.layer(x), "mean")
 
 
 @pytest.mark.spec("8.1 uniform replicas")

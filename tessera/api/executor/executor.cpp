@@ -170,7 +170,7 @@ Device Executor::take_device() const {
 }
 
 void Executor::attach(Device device) {
-  program_.attach(rng_);
+  program_.attach(rng_, instances_.get());
   device_ = std::move(device);
   if (device_.is_held()) {
     log(LogLevel::debug, "attached to device {}, IPUs {} to {}", device_.id(), device_.ipus().first,

@@ -29,6 +29,7 @@
 #include "tessera/api/optimizer/optimizer.h"
 #include "tessera/api/options/options.h"
 #include "tessera/device/registry.h"
+#include "tessera/dist/link.h"
 
 namespace tessera {
 
@@ -134,6 +135,7 @@ class Executor {
   // The steps of a compilation, in their order: executor_compile.cpp.
   void compile_program(const std::vector<NamedTensor>& inputs);
   void check_for_compile() const;
+  void join_instances();
   Capture capture_step(const std::vector<NamedTensor>& inputs);
   std::vector<NamedTensor> micro_batch(const std::vector<NamedTensor>& inputs) const;
   StepSignature complete(Capture& captured, CompiledStep& step,
@@ -169,6 +171,7 @@ class Executor {
   ModelAccess model_;
   Options options_;
   ReplicaGroupings groupings_;
+  std::shared_ptr<dist::Link> instances_;  // that train together; null for this one alone
   bool computes_ = true;  // there is something in the program that a device has to do
   Device device_;         // before the program: the session ends before its device is given back
   Program program_;

@@ -14,9 +14,10 @@
 #include "tessera/api/executor/executor.h"
 #include "tessera/api/executor/find_program.h"
 #include "tessera/api/executor/input_check.h"
+#include "tessera/api/executor/joint_compile.h"
 #include "tessera/api/executor/tensor_names.h"
 #include "tessera/api/graph_export.h"
-#include "tessera/api/popdist.h"
+#include "tessera/api/instances.h"
 #include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -113,8 +114,10 @@ StepSignature signature_of(const Capture& captured, const std::vector<NamedTenso
 
 // Error where replicas would change a weight each for itself and nobody said that they may. The
 // statistics of a batch norm may be each replica's own.
-void check_buffers(const Graph& graph, const Options& options) {
-  if (options.replication_factor() == 1 || !options.broadcast_buffers()) return;
+void check_buffers(const Graph& graph, const Options& options, Purpose purpose) {
+  const int64_t replicas =
+      purpose == Purpose::training ? options.total_replicas() : options.replication_factor();
+  if (replicas == 1 || !options.broadcast_buffers()) return;
   const auto module_of = [](const State& state) {
     const size_t dot = state.name.rfind('.');
     return state.name.substr(0, dot == std::string::npos ? 0 : dot + 1);
@@ -189,6 +192,7 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
                            purpose_ == Purpose::training ? "training" : "inference");
   prepare_process(options_);
   check_for_compile();
+  join_instances();
   const auto start = std::chrono::steady_clock::now();
   CompileProgress progress(options_.show_compilation_progress_bar());
 
@@ -199,6 +203,12 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
                 .lines = source_lines(captured.graph),
                 .examples = copies_of(micro_batch(inputs)),
                 .options = compile_options(options_, progress)};
+  if (instances_) {
+    agree(*instances_,
+          {captured.graph.name, step.facts.program, signature, options_,
+           has_seed_ || has_rng_state_, model_.poll},
+          step.facts.options, rng_);
+  }
   progress.captured();
   computes_ = computes_something(captured.graph);
   const bool at_once = options_.connection_type() == ConnectionType::always;
@@ -226,7 +236,6 @@ void Executor::compile_program(const std::vector<NamedTensor>& inputs) {
 
 void Executor::check_for_compile() const {
   options_.check_for_compile();
-  if (purpose_ == Purpose::training) check_trains_alone(options_);
   check(!options_.log_cycle_count() || !is_offline(),
         "logCycleCount: an offline target cannot run, so that there are no cycles to count");
   const auto named = options_.updatable_named_buffers();
@@ -242,6 +251,15 @@ void Executor::check_for_compile() const {
          "updatableNamedBuffers: the model has no buffer '{}'; its buffers are: {}", name,
          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
   }
+}
+
+// Where several processes train together, which the options say.
+void Executor::join_instances() {
+  if (purpose_ != Purpose::training || is_offline()) return;
+  instances_ = instances_of(options_);
+  check(!instances_ || groupings_.groups().empty(),
+        "replicaGrouping cannot be used where several instances train together: groups would have "
+        "to be parts of one instance; use one instance with all replicas");
 }
 
 Capture Executor::capture_step(const std::vector<NamedTensor>& inputs) {
@@ -299,7 +317,7 @@ StepSignature Executor::complete(Capture& captured, CompiledStep& step,
                                  const std::vector<NamedTensor>& inputs) {
   captured.graph.name =
       options_.model_name().value_or(purpose_ == Purpose::training ? "training" : "inference");
-  check_buffers(captured.graph, options_);
+  check_buffers(captured.graph, options_, purpose_);
   const int64_t accumulation = options_.Training().gradient_accumulation();
   if (purpose_ == Purpose::training) optimizer_.scale_loss(captured, accumulation);
   std::vector<Output> gradients = captured.graph.outputs();
@@ -311,6 +329,7 @@ StepSignature Executor::complete(Capture& captured, CompiledStep& step,
   step.weights = captured.states.size();
   StepSignature signature = signature_of(captured, inputs, std::move(anchors), options_);
   signature.gradient_accumulation = accumulation;
+  if (purpose_ == Purpose::training) signature.instances = options_.Distributed().numProcesses();
   signature.grouped_states = groupings_.states_of(captured.graph);
   for (size_t i = 0; step.gradient_counts && i < 2; ++i) {
     signature.outputs[*step.gradient_counts + i].mode = OutputMode::sum;

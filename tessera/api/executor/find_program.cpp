@@ -41,6 +41,12 @@ std::string difference(const StepSignature& file, const StepSignature& captured)
   if (file.replicas != captured.replicas) {
     return numbers("replicationFactor", file.replicas, captured.replicas);
   }
+  if (file.instances != captured.instances) {
+    return fmt::format(
+        "it was compiled for {} instances, and there are {}; weights and the optimiser's state can "
+        "be loaded without the program, by their state_dict()",
+        file.instances, captured.instances);
+  }
   if (file.inputs != captured.inputs) return "its inputs are others";
   if (file.outputs.size() == captured.outputs.size() &&
       !same_modes(file.outputs, captured.outputs)) {

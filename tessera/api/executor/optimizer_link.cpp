@@ -176,7 +176,7 @@ void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation,
                                const ReplicaGroupings& groupings) {
   UpdateSpec spec = optimizer_.program();
   spec.gradient_accumulation = gradient_accumulation;
-  spec.replicas = options_.replication_factor();
+  spec.replicas = options_.total_replicas();
   spec.replica_groups = groupings.groups();
   const TrainingOptions& training = options_.Training();
   spec.mean_reduction =
@@ -201,7 +201,7 @@ void OptimizerLink::add_update(Capture& captured, int64_t gradient_accumulation,
   add_loss_scale_update(captured.graph, loss_scale_,
                         {.proportion = automatic.threshold_upper_count_proportion,
                          .period = automatic.update_period,
-                         .replicas = options_.replication_factor()});
+                         .replicas = options_.total_replicas()});
   optimizer_.compiled(automatic.enabled);
 }
 

@@ -8,6 +8,7 @@
 #include "tessera/api/executor/cycle_estimate.h"
 #include "tessera/api/executor/input_check.h"
 #include "tessera/api/executor/synthetic_inputs.h"
+#include "tessera/api/instances.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/ops/host_call.h"
@@ -57,8 +58,13 @@ void Program::clear() {
   has_run_ = false;
 }
 
-void Program::attach(RngState rng) {
-  session_ = std::make_unique<Session>(executable_, threads_of_environment());
+void Program::attach(RngState rng, Instances* instances) {
+  InstancesOfProgram joined;
+  if (instances && signature().instances > 1) {
+    joined = {instances, instances->open_program(fmt::format("'{}'", executable_->graph().name)),
+              overlaps_additions()};
+  }
+  session_ = std::make_unique<Session>(executable_, threads_of_environment(), joined);
   session_->trace_to(trace_path_of_environment());
   session_->set_rng(rng);
   if (const int replicas = session_->replicas(); replicas > 1) {

@@ -62,7 +62,7 @@ class Program {
 
   void load(CompiledStep step, CallSettings settings);
   void clear();
-  void attach(RngState rng);
+  void attach(RngState rng, Instances* instances = nullptr);
   void detach();
 
   const Executable& executable() const { return *executable_; }

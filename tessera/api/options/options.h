@@ -112,6 +112,8 @@ class Options : public OptionGroup {
 
   int64_t device_iterations() const { return integer("device_iterations"); }
   int64_t replication_factor() const { return integer("replication_factor"); }
+  // Of all processes that train together.
+  int64_t total_replicas() const { return replication_factor() * distributed_.numProcesses(); }
   int64_t input_group_size() const { return integer("input_group_size"); }
   CommGroupType input_group_type() const;
   bool broadcast_buffers() const { return flag("broadcast_buffers"); }

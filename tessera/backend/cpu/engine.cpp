@@ -1,18 +1,17 @@
 #include "tessera/backend/cpu/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <optional>
+#include <utility>
 
+#include "tessera/backend/cpu/collectives.h"
 #include "tessera/backend/cpu/value_check.h"
 #include "tessera/base/error.h"
 
 namespace tessera::cpu {
 namespace {
-
-int64_t byte_offset(const Place& place) {
-  return place.geometry.offset * static_cast<int64_t>(size_of(place.dtype));
-}
 
 // Between an operator and where it comes from: a module's name, or a line alone.
 std::string_view origin_word(std::string_view origin) {
@@ -41,7 +40,7 @@ Engine::Engine(const Plan& plan, ThreadPool& pool, std::shared_ptr<const SharedM
     : plan_(plan),
       pool_(pool),
       replicas_(replicas),
-      is_first_(!replicas || replicas->rank() == 0),
+      is_first_(!replicas || replicas->local_rank() == 0),
       shared_(std::move(shared)),
       arena_(plan.memory.arena_bytes),
       own_states_(shared_->own_state_bytes()),
@@ -49,7 +48,8 @@ Engine::Engine(const Plan& plan, ThreadPool& pool, std::shared_ptr<const SharedM
   TESSERA_INVARIANT(pool.level() == plan.target.level, "threads for {} run a plan for {}",
                     name_of(pool.level()), name_of(plan.target.level));
   for (size_t i = 0; i < plan.load.size() && is_first_; ++i) {
-    run_call(bind(plan.load[i]), {}, pool);
+    BoundCall bound = bind(plan.load[i]);
+    run_call(bound, {}, pool);
   }
   calls_.reserve(plan.calls.size());
   for (const Call& call : plan.calls) {
@@ -61,6 +61,7 @@ Engine::Engine(const Plan& plan, ThreadPool& pool, std::shared_ptr<const SharedM
     for (size_t i = 0; i < call.inputs.size(); ++i)
       note_data_input(call.inputs[i], bound.inputs[i]);
   }
+  note_collectives();
   outputs_.reserve(plan.outputs.size());
   for (const Place& place : plan.outputs) {
     note_data_input(place, outputs_.emplace_back(view_of(place)));
@@ -115,6 +116,33 @@ void Engine::note_data_input(const Place& place, TensorView& view) {
   data_views_[static_cast<size_t>(buffer.index)].push_back({&view, byte_offset(place)});
 }
 
+// Which calls are collectives, and what of them can begin early, in the order in which it can.
+void Engine::note_collectives() {
+  const std::vector<Collective> collectives = collectives_of(plan_);
+  for (size_t number = 0; number < collectives.size(); ++number) {
+    const Collective& collective = collectives[number];
+    BoundCall& bound = calls_[collective.call];
+    bound.collective = number;
+    if (!collective.whole_after || !replicas_ || !replicas_->adds_up_early()) continue;
+    EarlyAddition early{*collective.whole_after, collective.call, {}};
+    for (const TensorView& view : bound.inputs) {
+      early.summands.push_back({view.data, view.data, static_cast<size_t>(view.numel())});
+    }
+    early_.push_back(std::move(early));
+  }
+  std::stable_sort(early_.begin(), early_.end(),
+                   [](const auto& a, const auto& b) { return a.whole_after < b.whole_after; });
+}
+
+void Engine::begin_additions(size_t& next, size_t call) {
+  for (; next < early_.size() && early_[next].whole_after == call; ++next) {
+    const EarlyAddition& early = early_[next];
+    BoundCall& bound = calls_[early.call];
+    replicas_->begin_all_reduce(bound.collective, {bound.inputs[0].dtype, early.summands});
+    bound.begun = true;
+  }
+}
+
 void Engine::set_data_input(size_t index, const std::byte* data) {
   for (const DataView& at : data_views_[index]) {
     // Views have no constness; kernels do not write their inputs, and lowering never gives a data
@@ -128,12 +156,15 @@ void Engine::set_timeline(Timeline* timeline) {
   pool_.set_observer(timeline);
 }
 
-void Engine::run_micro_batch(RngState rng) {
+void Engine::run_micro_batch(RngState rng, bool is_last) {
+  // Whoever looks at the calls one by one wants to see what each of them reads.
+  begins_early_ = is_last && !referee_ && !checks_values_;
   if (referee_) {
     referee_->begin_micro_batch();
     for (size_t i = 0; i < plan_.states.size(); ++i) referee_->take_state(i, state(i), pool_);
   }
   run(0, plan_.update_begin, rng, pool_);
+  begins_early_ = false;
   if (!referee_) return;
   for (size_t i = 0; i < outputs_.size(); ++i) referee_->check_output(i, outputs_[i], pool_);
   check_states(Phase::micro_batch);
@@ -154,6 +185,7 @@ void Engine::check_states(Phase phase) {
 }
 
 void Engine::run(size_t begin, size_t end, RngState rng, ThreadPool& pool) {
+  size_t next_early = begins_early_ ? 0 : early_.size();
   for (size_t i = begin; i < end; ++i) {
     if (!is_first_ && !shared_->runs_everywhere(i)) continue;
     if (timeline_) timeline_->begin_call(i);
@@ -165,6 +197,7 @@ void Engine::run(size_t begin, size_t end, RngState rng, ThreadPool& pool) {
       run_call(calls_[i], rng, pool);
     }
     if (timeline_) timeline_->end_call();
+    if (next_early < early_.size()) begin_additions(next_early, i);
     if (poll_) poll();
   }
 }
@@ -177,7 +210,7 @@ void Engine::poll() {
   (*poll_)();
 }
 
-void Engine::run_host_call(const BoundCall& bound, RngState rng, ThreadPool& pool) {
+void Engine::run_host_call(BoundCall& bound, RngState rng, ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
   run_call(bound, rng, pool);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
@@ -187,7 +220,7 @@ void Engine::run_host_call(const BoundCall& bound, RngState rng, ThreadPool& poo
 }
 
 void Engine::run_refereed(size_t call, RngState rng, ThreadPool& pool) {
-  const BoundCall& bound = calls_[call];
+  BoundCall& bound = calls_[call];
   referee_->before(call, bound.inputs, bound.outputs, pool);
   if (bound.call->host) {
     run_host_call(bound, rng, pool);
@@ -197,7 +230,7 @@ void Engine::run_refereed(size_t call, RngState rng, ThreadPool& pool) {
   referee_->after(call, bound.outputs, pool, rng);
 }
 
-void Engine::run_call(const BoundCall& bound, RngState rng, ThreadPool& pool) {
+void Engine::run_call(BoundCall& bound, RngState rng, ThreadPool& pool) {
   const Call& call = *bound.call;
   try {
     std::optional<ValueCheck> check;
@@ -207,7 +240,9 @@ void Engine::run_call(const BoundCall& bound, RngState rng, ThreadPool& pool) {
                                  .attrs = call.attrs,
                                  .pool = pool,
                                  .rng = rng,
-                                 .replicas = replicas_};
+                                 .replicas = replicas_,
+                                 .collective = bound.collective,
+                                 .collective_has_begun = std::exchange(bound.begun, false)};
     if (bound.stateful) {
       bound.stateful->run(*bound.state, kernel_call, bound.workspace);
     } else {

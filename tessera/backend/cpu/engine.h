@@ -59,7 +59,8 @@ class Engine {
   // Records the calls that run from now on; null for none.
   void set_timeline(Timeline* timeline);
 
-  void run_micro_batch(RngState rng);
+  // `is_last`: of those before the next update, whose sums over replicas may begin.
+  void run_micro_batch(RngState rng, bool is_last = true);
   // With threads of its own, since other replicas wait meanwhile.
   void run_update(RngState rng, ThreadPool& pool);
   void run_update(RngState rng) { run_update(rng, pool_); }
@@ -77,7 +78,15 @@ class Engine {
     // Of a kernel that needs a state; null for others.
     const StatefulKernel* stateful = nullptr;
     std::unique_ptr<KernelState> state;
-    size_t host_call = 0;  // where its time is kept, for a call of PyTorch's kernel
+    size_t host_call = 0;   // where its time is kept, for a call of PyTorch's kernel
+    size_t collective = 0;  // its number, for one
+    bool begun = false;     // ... and whether it has begun already
+  };
+
+  // A collective that begins when its operands are whole.
+  struct EarlyAddition {
+    size_t whole_after = 0, call = 0;
+    std::vector<Summand> summands;
   };
 
   std::byte* start_of(BufferId id) const;
@@ -85,10 +94,12 @@ class Engine {
   BoundCall bind(const Call& call) const;
   void note_data_input(const Place& place, TensorView& view);
   void run(size_t begin, size_t end, RngState rng, ThreadPool& pool);
-  void run_call(const BoundCall& bound, RngState rng, ThreadPool& pool);
+  void note_collectives();
+  void begin_additions(size_t& next, size_t call);
+  void run_call(BoundCall& bound, RngState rng, ThreadPool& pool);
   void run_refereed(size_t call, RngState rng, ThreadPool& pool);
   void check_states(Phase phase);
-  void run_host_call(const BoundCall& bound, RngState rng, ThreadPool& pool);
+  void run_host_call(BoundCall& bound, RngState rng, ThreadPool& pool);
   void poll();
 
   const Plan& plan_;
@@ -100,6 +111,8 @@ class Engine {
   std::vector<BoundCall> calls_;
   std::vector<TensorView> outputs_;
   std::vector<HostCallTime> host_calls_;  // in the order of the plan
+  std::vector<EarlyAddition> early_;      // in the order in which they can begin
+  bool begins_early_ = false;
   const std::function<void()>* poll_ = nullptr;
   int64_t last_poll_ = 0;  // in milliseconds
   Timeline* timeline_ = nullptr;

@@ -58,6 +58,10 @@ struct Place {
   Layout layout = {};
 };
 
+inline int64_t byte_offset(const Place& place) {
+  return place.geometry.offset * static_cast<int64_t>(size_of(place.dtype));
+}
+
 struct Call {
   NodeId node;         // of the plan's graph; not valid(): a move that lowering added
   std::string op;      // the operator's name; "copy" or "convert" for moves

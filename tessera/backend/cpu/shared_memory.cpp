@@ -4,14 +4,10 @@
 #include <map>
 #include <optional>
 
-#include "tessera/ops/registry.h"
+#include "tessera/backend/cpu/collectives.h"
 
 namespace tessera::cpu {
 namespace {
-
-bool is_collective(const Plan& plan, const Call& call) {
-  return call.node.valid() && op(plan.graph->node(call.node)).kind == Kind::collective;
-}
 
 std::optional<size_t> state_in(const Plan& plan, const Place& place) {
   if (!place.buffer.valid() || plan.buffer(place.buffer).space != Space::state) return {};

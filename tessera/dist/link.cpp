@@ -1,0 +1,609 @@
+#include "tessera/dist/link.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "tessera/base/build_id.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+
+namespace tessera::dist {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::milliseconds;
+using Seconds = std::chrono::duration<double>;
+
+constexpr uint64_t channel_of_all = 1;
+constexpr uint64_t first_program_channel = 16;
+constexpr uint64_t channel_of_some = uint64_t{1} << 63;
+constexpr size_t messages_under_way = 8;
+constexpr size_t remembered_ends = 4096;
+
+constexpr int32_t has_come = 1;
+constexpr int32_t waits_for_you = 2;
+
+std::string name_of_machine() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+double in_seconds(Clock::duration time) { return Seconds(time).count(); }
+
+}  // namespace
+
+Link::Link(std::function<std::unique_ptr<Transport>()> open, LinkSettings settings)
+    : settings_(settings), process_(getpid()) {
+  thread_ = std::thread([this, open = std::move(open)] { run(open); });
+  std::unique_lock lock(mutex_);
+  posted_something_.wait(lock, [this] { return is_open_ || open_error_; });
+  if (open_error_) {
+    lock.unlock();
+    thread_.join();
+    std::rethrow_exception(open_error_);
+  }
+  lock.unlock();
+  try {
+    exchange_hosts();
+  } catch (...) {
+    close_failed("it could not join the others");
+    throw;
+  }
+}
+
+Link::~Link() {
+  if (getpid() != process_) {
+    thread_.detach();  // it is the parent's
+  } else if (thread_.joinable()) {
+    close_failed("it has left");
+  }
+}
+
+std::string Link::name_of(int instance) const {
+  return fmt::format("instance {} on {}", instance, host_of(instance));
+}
+
+// A piece must pass all links before the first of them is of use to the last: long chains have
+// smaller ones. All instances have the same.
+size_t Link::piece_bytes() const {
+  constexpr size_t least = size_t{16} << 10, short_chain = 4;
+  const size_t smaller = settings_.piece_bytes * short_chain / static_cast<size_t>(count_);
+  return std::min(settings_.piece_bytes, std::max(smaller, least));
+}
+
+// Whoever has another build may do the same with other bits, and send what this one cannot read.
+void Link::exchange_hosts() {
+  const auto said = gather("the first meeting of the instances",
+                           fmt::format("{}\n{}", name_of_machine(), build_id()), {});
+  for (int i = 0; i < count_; ++i) {
+    const std::string& text = said[static_cast<size_t>(i)];
+    hosts_[static_cast<size_t>(i)] = text.substr(0, text.find('\n'));
+  }
+  for (int i = 0; i < count_; ++i) {
+    const std::string& text = said[static_cast<size_t>(i)];
+    check(text.substr(text.find('\n') + 1) == build_id(), ErrorKind::runtime,
+          "{} runs another build of Tessera than {}: install the same one on all machines",
+          name_of(i), name_of(index_));
+  }
+}
+
+Link::Members Link::all_if_none(const Members& members) const {
+  if (!members.empty()) return members;
+  Members all(static_cast<size_t>(count_));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+OperationKey Link::next_key(const Members& members) {
+  check_process();
+  const std::lock_guard lock(mutex_);
+  const uint64_t number = group_numbers_[members]++;
+  if (members.size() == static_cast<size_t>(count_)) return {channel_of_all, number};
+  uint64_t hash = 14695981039346656037U;
+  for (const int member : members) hash = (hash ^ static_cast<uint64_t>(member)) * 1099511628211U;
+  return {channel_of_some | hash, number};
+}
+
+// Before anything is locked: in a fork nobody would unlock it.
+void Link::check_process() const {
+  check(getpid() == process_, ErrorKind::runtime,
+        "this process was forked from instance {} and is no instance itself: it cannot speak with "
+        "the others",
+        index_);
+}
+
+std::shared_ptr<Operation> Link::post(std::shared_ptr<Operation> operation) {
+  check_process();
+  const std::lock_guard lock(mutex_);
+  check(!has_ended_, ErrorKind::runtime, "instance {} has left the others already", index_);
+  posted_.push_back(operation);
+  posted_something_.notify_all();
+  return operation;
+}
+
+std::vector<std::string> Link::gather(const Members& members, const std::string& what,
+                                      std::string said, const std::function<void()>& poll) {
+  const Members group = all_if_none(members);
+  const auto gathering = std::make_shared<RingGathering>(next_key(group), what, group, index_,
+                                                         std::move(said), -1, piece_bytes());
+  post(gathering)->wait(poll);
+  return std::move(gathering->parts());
+}
+
+void Link::broadcast(const Members& members, const std::string& what, std::span<std::byte> values,
+                     int root, const std::function<void()>& poll) {
+  const Members group = all_if_none(members);
+  const auto at = std::find(group.begin(), group.end(), root);
+  check(at != group.end(), ErrorKind::value, "{}: instance {} is not among those that take part",
+        what, root);
+  const auto place = static_cast<int>(at - group.begin());
+  std::string said;
+  if (root == index_) said.assign(reinterpret_cast<const char*>(values.data()), values.size());
+  const auto gathering = std::make_shared<RingGathering>(next_key(group), what, group, index_,
+                                                         std::move(said), place, piece_bytes());
+  post(gathering)->wait(poll);
+  const std::string& heard = gathering->parts()[static_cast<size_t>(place)];
+  check(heard.size() == values.size(), ErrorKind::value,
+        "{}: {} has {} bytes to give, and this instance room for {}", what, name_of(root),
+        heard.size(), values.size());
+  std::copy_n(reinterpret_cast<const std::byte*>(heard.data()), heard.size(), values.begin());
+}
+
+void Link::reduce(const Members& members, const std::string& what, Reduction reduction, DType dtype,
+                  std::span<std::byte> values, const std::function<void()>& poll) {
+  const Members group = all_if_none(members);
+  const Summand summand{values.data(), values.data(), values.size() / size_of(dtype)};
+  const auto chain = std::make_shared<ChainReduction>(
+      next_key(group), what, group, index_,
+      ChainReduction::Content{reduction, dtype, {{summand}}, {}}, piece_bytes());
+  post(chain);
+  try {
+    chain->wait(poll);
+  } catch (...) {
+    drop(chain->key().channel);  // the memory is the caller's again
+    throw;
+  }
+}
+
+void Link::barrier(const Members& members, const std::string& what,
+                   const std::function<void()>& poll) {
+  reduce(members, what, Reduction::sum, DType::f32, {}, poll);
+}
+
+std::vector<std::string> Link::gather(const std::string& what, std::string said,
+                                      const std::function<void()>& poll) {
+  return gather(Members{}, what, std::move(said), poll);
+}
+
+void Link::broadcast(const std::string& what, std::span<std::byte> values, int root,
+                     const std::function<void()>& poll) {
+  broadcast(Members{}, what, values, root, poll);
+}
+
+uint64_t Link::open_program(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t program = first_program_channel + program_names_.size();
+  program_names_[program] = name;
+  return program;
+}
+
+std::shared_ptr<Pending> Link::begin(JointAddition addition) {
+  std::string what;
+  {
+    const std::lock_guard lock(mutex_);
+    what = fmt::format("update {} of {}", (addition.number >> 16) + 1,
+                       program_names_[addition.program]);
+  }
+  auto chain = std::make_shared<ChainReduction>(
+      OperationKey{addition.program, addition.number}, std::move(what), all_if_none({}), index_,
+      ChainReduction::Content{Reduction::sum, addition.dtype, std::move(addition.replicas),
+                              addition.stamp},
+      piece_bytes());
+  chain->count_waiting(&waited_nanoseconds_);
+  return post(std::move(chain));
+}
+
+void Link::drop(uint64_t program) {
+  if (getpid() != process_) return;
+  std::unique_lock lock(mutex_);
+  if (has_ended_) return;
+  dropping_.insert(program);
+  posted_something_.notify_all();
+  dropped_.wait(lock, [&] { return has_ended_ || !dropping_.contains(program); });
+}
+
+void Link::fail(const std::string& why) {
+  if (getpid() != process_) return;
+  const std::lock_guard lock(mutex_);
+  if (has_ended_ || !to_tell_.empty()) return;
+  to_tell_ = why.empty() ? "for no reason that it knows" : why;
+  posted_something_.notify_all();
+}
+
+LinkCounters Link::counters() const {
+  return {messages_.load(), bytes_.load(), waited_nanoseconds_.load()};
+}
+
+void Link::close() {
+  if (getpid() != process_ || !thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = Ending::friendly;
+    posted_something_.notify_all();
+  }
+  thread_.join();
+}
+
+void Link::close_failed(const std::string& why) {
+  if (getpid() != process_ || !thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (to_tell_.empty()) to_tell_ = why;
+    ending_ = Ending::failed;
+    posted_something_.notify_all();
+  }
+  thread_.join();
+}
+
+void Link::run(const std::function<std::unique_ptr<Transport>()>& open) {
+  try {
+    transport_ = open();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    open_error_ = std::current_exception();
+    has_ended_ = true;
+    posted_something_.notify_all();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    index_ = transport_->rank();
+    count_ = transport_->size();
+    hosts_.assign(static_cast<size_t>(count_), "an unknown machine");
+    peers_.resize(static_cast<size_t>(count_));
+    is_open_ = true;
+    posted_something_.notify_all();
+  }
+  work();
+  const std::lock_guard lock(mutex_);
+  has_ended_ = true;
+  dropped_.notify_all();
+  posted_something_.notify_all();
+}
+
+// Until the program has ended, here and elsewhere.
+void Link::work() {
+  while (true) {
+    bool did = take_posted();
+    did = take_messages() || did;
+    did = advance_all() || did;
+    const Clock::time_point now = Clock::now();
+    if (now - last_look_ > milliseconds(100)) look_after(now);
+    const Ending ending = [this] {
+      const std::lock_guard lock(mutex_);
+      return ending_;
+    }();
+    if (ending == Ending::failed) return say_farewell();
+    if (ending == Ending::friendly && !said_goodbye_) say_goodbye();
+    if (said_goodbye_ && may_close()) return close_transport();
+    rest(did);
+  }
+}
+
+// What the program wants: operations that begin, memory that is let go, a failure to tell.
+bool Link::take_posted() {
+  std::unique_lock lock(mutex_);
+  const auto posted = std::exchange(posted_, {});
+  const auto dropping = dropping_;
+  const std::string to_tell = broken_.empty() ? to_tell_ : "";
+  const std::string broken = broken_;
+  lock.unlock();
+  for (const std::shared_ptr<Operation>& operation : posted) {
+    if (!broken.empty()) {
+      operation->end(error_of(broken));
+      continue;
+    }
+    operation->last_progress = Clock::now();
+    operations_[operation->key()] = operation;
+    for (Message& message : std::exchange(early_[operation->key()], {})) {
+      hand_over(*operation, std::move(message));
+    }
+    early_.erase(operation->key());
+  }
+  for (const uint64_t program : dropping) drop_now(program);
+  if (!to_tell.empty()) break_link(to_tell, true);
+  return !posted.empty();
+}
+
+void Link::drop_now(uint64_t program) {
+  std::erase_if(operations_, [&](const auto& entry) {
+    if (entry.first.channel != program) return false;
+    entry.second->end(error_of("it was given up"));
+    return true;
+  });
+  const std::lock_guard lock(mutex_);
+  dropping_.erase(program);
+  dropped_.notify_all();
+}
+
+std::exception_ptr Link::error_of(const std::string& why) const {
+  return std::make_exception_ptr(Error(ErrorKind::unrecoverable, why));
+}
+
+bool Link::take_messages() {
+  bool did = false;
+  transport_->sending();  // lets go what has been taken
+  while (auto message = transport_->receive()) {
+    did = true;
+    const auto from = static_cast<size_t>(message->peer);
+    peers_[from].heard = Clock::now();
+    const Header header = message->size >= header_bytes ? header_of(*message) : Header{.magic = 0};
+    if (header.magic != Header::right_magic) {
+      break_link(fmt::format("{} sends what is no message", name_of(message->peer)), true);
+      continue;
+    }
+    if (header.word != Word::up && header.word != Word::down && header.word != Word::part) {
+      take_control(header, *message);
+      continue;
+    }
+    const auto operation = operations_.find(header.key);
+    if (operation != operations_.end()) {
+      hand_over(*std::shared_ptr(operation->second), std::move(*message));
+    } else if (!is_broken()) {
+      early_[header.key].push_back(std::move(*message));
+    }
+  }
+  return did;
+}
+
+void Link::hand_over(Operation& operation, Message message) {
+  try {
+    operation.last_progress = Clock::now();
+    operation.take(std::move(message), *this);
+  } catch (const Error& error) {
+    break_link(error.message(), true);
+  }
+}
+
+bool Link::advance_all() {
+  const int64_t before = messages_;
+  std::vector<OperationKey> ended;
+  for (const auto& [key, operation] : operations_) {
+    operation->advance(*this);
+    if (operation->has_ended()) ended.push_back(key);
+  }
+  for (const OperationKey& key : ended) {
+    operations_[key]->end();
+    operations_.erase(key);
+    absences_.erase(key);
+    ended_.push_back(key);
+    if (ended_.size() > remembered_ends) ended_.pop_front();
+  }
+  return messages_ != before || !ended.empty();
+}
+
+void Link::take_control(const Header& header, const Message& message) {
+  const int from = message.peer;
+  Peer& peer = peers_[static_cast<size_t>(from)];
+  switch (header.word) {
+    case Word::goodbye:
+      peer.gone = true;
+      peer.left = Clock::now();
+      return;
+    case Word::failed:
+      peer.gone = peer.failed = true;
+      return break_link(fmt::format("{} failed: {}", name_of(from), text_of(message)), false);
+    case Word::ask:
+      return answer(from, header.key);
+    case Word::answer:
+      return take_answer(from, header, text_of(message));
+    default:
+      break_link(fmt::format("{} sends what is no message", name_of(from)), true);
+  }
+}
+
+// Has this instance come to the operation? If not, what does it do instead?
+void Link::answer(int to, const OperationKey& key) {
+  Header header{.word = Word::answer, .key = key};
+  if (operations_.contains(key) || std::find(ended_.begin(), ended_.end(), key) != ended_.end()) {
+    header.origin = has_come;
+    return send(make_message(to, header, std::string_view()));
+  }
+  std::string does = said_goodbye_ ? "has ended its program" : "is busy with something else";
+  for (const auto& [other, operation] : operations_) {
+    if (!operation->is_awaited()) continue;
+    does = fmt::format("waits in {}", operation->what());
+    header.total = other.channel;
+    header.offset = other.number;
+    const Members& members = operation->members();
+    if (std::find(members.begin(), members.end(), to) != members.end()) {
+      header.origin |= waits_for_you;
+    }
+  }
+  send(make_message(to, header, does));
+}
+
+void Link::take_answer(int from, const Header& header, std::string_view text) {
+  if (header.origin & has_come) {
+    absences_[header.key].erase(from);
+    return;
+  }
+  Absence& absence = absences_[header.key][from];
+  const OperationKey waits_in{header.total, header.offset};
+  const bool waits_for_us = (header.origin & waits_for_you) != 0;
+  if (absence.since == Clock::time_point{} || absence.waits_in != waits_in ||
+      absence.waits_for_us != waits_for_us) {
+    absence.since = Clock::now();
+  }
+  absence.does = text;
+  absence.waits_in = waits_in;
+  absence.waits_for_us = waits_for_us;
+}
+
+void Link::look_after(Clock::time_point now) {
+  last_look_ = now;
+  std::vector<std::shared_ptr<Operation>> awaited;
+  for (const auto& [key, operation] : operations_) {
+    if (operation->is_awaited()) awaited.push_back(operation);
+  }
+  for (const auto& operation : awaited) {
+    if (is_broken()) return;
+    look_after(*operation, now);
+  }
+}
+
+// Whoever waits shall not wait for ever.
+void Link::look_after(Operation& operation, Clock::time_point now) {
+  const Seconds silence = now - operation.last_progress;
+  const Seconds until_asked = std::min(Seconds(2), settings_.patience / 4);
+  if (silence < until_asked) return;
+  for (const int member : operation.members()) {
+    const Peer& peer = peers_[static_cast<size_t>(member)];
+    // Somebody else may still pass on what it left behind.
+    if (member == index_ || !peer.gone || now - peer.left < 1.5 * until_asked) continue;
+    return break_link(fmt::format("{} has ended its program while {} waits in {}: all instances "
+                                  "must do the same steps, with as many batches each",
+                                  name_of(member), name_of(index_), operation.what()),
+                      true);
+  }
+  for (const auto& [member, absence] : absences_[operation.key()]) {
+    const bool mutual = absence.waits_for_us && !operations_.contains(absence.waits_in);
+    if (!mutual || silence < settings_.deadlock || now - absence.since < settings_.deadlock / 2) {
+      continue;
+    }
+    return break_link(
+        fmt::format("{} waits in {}, while {} {}: all instances must do the same steps, with as "
+                    "many batches each",
+                    name_of(index_), operation.what(), name_of(member), absence.does),
+        true);
+  }
+  if (silence >= settings_.patience) return break_link(why_nothing_comes(operation, now), true);
+  ask_members(operation, now, until_asked);
+}
+
+void Link::ask_members(const Operation& operation, Clock::time_point now, Seconds every) {
+  Clock::time_point& asked = asked_[operation.key()];
+  if (now - asked < every) return;
+  asked = now;
+  for (const int member : operation.members()) {
+    if (member == index_ || peers_[static_cast<size_t>(member)].gone) continue;
+    send(make_message(member, {.word = Word::ask, .key = operation.key()}, std::string_view()));
+  }
+}
+
+std::string Link::why_nothing_comes(const Operation& operation, Clock::time_point now) {
+  const double seconds = in_seconds(now - operation.last_progress);
+  const std::string_view more_patience = "TESSERA_INSTANCE_TIMEOUT says how long to wait";
+  for (const int member : operation.members()) {
+    if (member == index_ ||
+        now - peers_[static_cast<size_t>(member)].heard < settings_.patience / 2)
+      continue;
+    return fmt::format(
+        "{} has not answered for {:.0f} s while {} waits in {}: it is stopped, or its machine "
+        "cannot be reached; {}",
+        name_of(member), in_seconds(now - peers_[static_cast<size_t>(member)].heard),
+        name_of(index_), operation.what(), more_patience);
+  }
+  for (const auto& [member, absence] : absences_[operation.key()]) {
+    return fmt::format("{} has not come to {} for {:.0f} s, where {} waits for it: it {}; {}",
+                       name_of(member), operation.what(), seconds, name_of(index_), absence.does,
+                       more_patience);
+  }
+  return fmt::format("{} has waited in {} for {:.0f} s in vain; {}", name_of(index_),
+                     operation.what(), seconds, more_patience);
+}
+
+bool Link::is_broken() const {
+  const std::lock_guard lock(mutex_);
+  return !broken_.empty();
+}
+
+// From now on nothing can be done together.
+void Link::break_link(const std::string& why, bool tell) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.empty()) return;
+    broken_ = why;
+  }
+  log(LogLevel::debug, "the instances are no longer together: {}", why);
+  for (const auto& [key, operation] : operations_) operation->end(error_of(why));
+  operations_.clear();
+  early_.clear();
+  for (int peer = 0; tell && peer < count_; ++peer) {
+    if (peer == index_ || peers_[static_cast<size_t>(peer)].failed) continue;
+    send(make_message(peer, {.word = Word::failed}, why));
+  }
+}
+
+void Link::say_goodbye() {
+  said_goodbye_ = true;
+  for (int peer = 0; peer < count_; ++peer) {
+    if (peer != index_) send(make_message(peer, {.word = Word::goodbye}, std::string_view()));
+  }
+}
+
+// The others have a moment to hear why.
+void Link::say_farewell() {
+  const std::string why = [this] {
+    const std::lock_guard lock(mutex_);
+    return to_tell_;
+  }();
+  break_link(why, true);
+  const Clock::time_point until = Clock::now() + milliseconds(300);
+  while (transport_->sending() > 0 && Clock::now() < until) {
+    while (transport_->receive()) continue;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  // Not closed: that would wait for the others.
+  static_cast<void>(transport_.release());
+}
+
+bool Link::may_close() const {
+  if (transport_->sending() > 0) return false;
+  return std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
+    return peer.gone || &peer == &peers_[static_cast<size_t>(index_)];
+  });
+}
+
+// Together with the others, unless one of them will not come.
+void Link::close_transport() {
+  const bool all_come =
+      std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.failed; });
+  if (all_come) return transport_->close();
+  static_cast<void>(transport_.release());
+}
+
+// Spins only where somebody waits, who leaves a core to this thread meanwhile.
+void Link::rest(bool did_something) {
+  const Clock::time_point now = Clock::now();
+  if (did_something) {
+    idle_since_ = now;
+    return;
+  }
+  const bool awaited = std::any_of(operations_.begin(), operations_.end(),
+                                   [](const auto& entry) { return entry.second->is_awaited(); });
+  if (awaited && now - idle_since_ < milliseconds(2)) {
+    sched_yield();
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  if (!posted_.empty()) return;
+  const auto nap = operations_.empty() ? milliseconds(10) : std::chrono::microseconds(100);
+  posted_something_.wait_for(lock, nap);
+}
+
+void Link::send(Message message) {
+  ++messages_;
+  bytes_ += static_cast<int64_t>(message.size);
+  transport_->send(std::move(message));
+}
+
+bool Link::has_room() { return transport_->sending() < messages_under_way; }
+
+}  // namespace tessera::dist
