@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tessera/base/json_text.h"
+#include "tessera/cli/cli_text.h"
 #include "tessera/files/executable_file.h"
 
 namespace tessera {
@@ -87,15 +88,6 @@ std::string mode_text(OutputMode mode, int64_t period) {
 
 std::string plural(int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
-// Control characters of a file do not reach a terminal; a long text is cut.
-std::string shown(std::string_view text) {
-  constexpr size_t most = 100;
-  std::string line(text.substr(0, most));
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
-  return text.size() > most ? fmt::format("{}... ({} characters)", line, text.size()) : line;
 }
 
 // Lines of two or more columns, the first as wide as its widest.
