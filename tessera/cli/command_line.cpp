@@ -17,9 +17,13 @@
 #include "tessera/base/error.h"
 #include "tessera/cli/cli_text.h"
 #include "tessera/cli/inspect.h"
+#include "tessera/cli/networks.h"
 #include "tessera/cli/ops_table.h"
+#include "tessera/cli/quantities.h"
+#include "tessera/cli/scale.h"
 #include "tessera/cli/summary.h"
 #include "tessera/cli/time_graph.h"
+#include "tessera/files/executable_file.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/passes/read_graph.h"
@@ -261,6 +265,147 @@ struct OptCommand {
   }
 };
 
+// Why a text cannot be parsed, or nothing: as CLI11 wants it, for which that is wrong usage.
+template <typename Value>
+std::string complaint_about(Value (*parse)(std::string_view), const std::string& text) {
+  try {
+    parse(text);
+    return "";
+  } catch (const Error& error) {
+    return error.message();
+  }
+}
+
+template <typename Value>
+void add_parsed(CLI::App* command, const std::string& name, Value& value,
+                Value (*parse)(std::string_view), const std::string& about) {
+  command
+      ->add_option_function<std::string>(
+          name, [&value, parse](const std::string& text) { value = parse(text); }, about)
+      ->check([parse](const std::string& text) { return complaint_about(parse, text); });
+}
+
+struct ScaleCommand {
+  std::string file, network, plot;
+  std::vector<std::string> buckets;
+  ScaleReport report{.cluster = {.local = network_named("loopback").link}};
+  std::vector<int64_t> nodes = parse_nodes("1,2,4,...,256");
+  int64_t parameters = 0;
+  double latency = -1, bandwidth = -1;
+  bool no_overlap = false, json = false, list = false;
+
+  CLI::App* declare(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "scale", "Say how fast a training step would be on many nodes, on paper");
+    Cluster& cluster = report.cluster;
+    add_parsed(command, "--step-time", report.workload.step_seconds, parse_seconds,
+               "What a step of one instance takes, its update included: 12.5ms");
+    command->add_option("--samples", report.samples, "How many samples that step trains on");
+    command->add_option("--network", network, "A network by name; --networks lists them");
+    add_parsed(command, "--latency", latency, parse_seconds, "Of a message between nodes: 20us");
+    add_parsed(command, "--bandwidth", bandwidth, parse_bandwidth,
+               "Between nodes, in each direction: 10Gbit/s");
+    add_parsed(command, "--nodes", nodes, parse_nodes, "How many, 1,2,4,...,256 unless given");
+    command->add_option("--instances-per-node", cluster.instances_per_node, "Processes on a node")
+        ->capture_default_str();
+    add_parsed(command, "--local-latency", cluster.local.latency, parse_seconds,
+               "Of a message within a node; loopback's unless given");
+    add_parsed(command, "--local-bandwidth", cluster.local.bandwidth, parse_bandwidth,
+               "Within a node; loopback's unless given");
+    add_parsed(command, "--chunk", cluster.chunk_bytes, parse_bytes,
+               "The most that is sent at once, 256KiB unless given");
+    declare_gradients(command);
+    command->add_flag("--no-overlap", no_overlap, "Send when all gradients are there");
+    command->add_flag("--strong", cluster.strong, "Share the batch; otherwise each has as much");
+    command->add_option("--plot", plot, "Also draw the speed-up to this file, as SVG");
+    command->add_flag("--json", json, "As JSON");
+    command->add_flag("--networks", list, "Only list the networks that have names");
+    command->callback([this] { check_complete(); });
+    return command;
+  }
+
+  std::string run(std::istream& in) {
+    if (list) return list_of_networks();
+    take_network();
+    report.cluster.overlap = !no_overlap;
+    take_gradients(in);
+    price_all(report, nodes);
+    if (!plot.empty()) write_plot(plot, report);
+    return json ? scale_as_json(report) : scale_as_text(report);
+  }
+
+ private:
+  // Where the buckets come from: one of these.
+  void declare_gradients(CLI::App* command) {
+    command->add_option("FILE", file,
+                        "A training program: an executable's file or a graph's text; - is the "
+                        "standard input");
+    command
+        ->add_option("--bucket", buckets,
+                     "Instead of FILE, bytes that travel together: 4MiB; once for each bucket, the "
+                     "one that is ready first, first")
+        ->allow_extra_args(false)
+        ->check([](const std::string& text) { return complaint_about(parse_bytes, text); });
+    add_parsed(command, "--parameters", parameters, parse_count,
+               "Instead of FILE, how many parameters the model has: 11.7M");
+  }
+
+  void check_complete() const {
+    if (list) return;
+    const auto wanted = [](bool given, const char* what) {
+      if (!given) throw CLI::ValidationError(what);
+    };
+    wanted(report.workload.step_seconds > 0, "--step-time must say what a step takes, as 12.5ms");
+    wanted(!network.empty() || (latency >= 0 && bandwidth >= 0),
+           "the network is missing: --network NAME, or --latency and --bandwidth");
+    wanted(!file.empty() + !buckets.empty() + (parameters != 0) == 1,
+           "the gradients must be given once: a FILE, --bucket sizes or --parameters");
+  }
+
+  void take_network() {
+    Link& link = report.cluster.network;
+    if (!network.empty()) link = network_named(network).link;
+    if (latency >= 0) link.latency = latency;
+    if (bandwidth >= 0) link.bandwidth = bandwidth;
+  }
+
+  void take_gradients(std::istream& in) {
+    GradientBuckets found;
+    report.assumed = "buckets are assumed to be ready evenly over the last two thirds of the step";
+    if (!file.empty()) {
+      found = buckets_of_program(in);
+      report.assumed = fmt::format(
+          "buckets leave when the nodes before them have run, by their costs; update {:.1f} %",
+          100 * found.update_share);
+    } else if (parameters != 0) {
+      report.source = fmt::format("of {} parameters", parameters);
+      found = buckets_of_parameters(parameters);
+    } else {
+      report.source = "as given";
+      std::vector<int64_t> sizes;
+      for (const std::string& size : buckets) sizes.push_back(parse_bytes(size));
+      found = buckets_of(sizes);
+    }
+    report.workload.buckets = std::move(found.buckets);
+    report.workload.update_share = found.update_share;
+  }
+
+  // Text is a graph; whatever else it is, the reader of executables says.
+  GradientBuckets buckets_of_program(std::istream& in) {
+    if (file == "-" || is_text(read_file(file))) {
+      const Graph step = read_graph(read_text(file, in), FromFile::any_host_call);
+      report.source = fmt::format("of program '{}'", shown(step.name));
+      return buckets_of(step, 1);
+    }
+    const ExecutableFile executable(file);
+    const Graph step = executable.graph(FromFile::any_host_call);
+    const StepSignature signature = executable.signature();
+    check_fits(signature, step);
+    report.source = fmt::format("of program '{}'", shown(step.name));
+    return buckets_of(step, signature.gradient_accumulation);
+  }
+};
+
 // What is wrong with the arguments, as one sentence.
 std::string wrong_arguments(const CLI::App& app, const std::vector<std::string>& arguments,
                             const CLI::ParseError& error) {
@@ -289,6 +434,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
       "  tessera check step.ir\n"
       "  tessera why step.ir\n"
       "  tessera inspect model.poptorch\n"
+      "  tessera scale --step-time 12.5ms --network ethernet10 --parameters 11.7M\n"
       "  tessera opt --pipeline --report step.ir");
   OpsCommand ops;
   ShowCommand show;
@@ -297,6 +443,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
   CheckCommand referee;
   WhyCommand why;
   InspectCommand inspected;
+  ScaleCommand scale;
   OptCommand opt;
   const CLI::App* ops_command = ops.declare(app);
   const CLI::App* show_command = show.declare(app);
@@ -305,6 +452,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
   const CLI::App* check_command = referee.declare(app);
   const CLI::App* why_command = why.declare(app);
   const CLI::App* inspect_command = inspected.declare(app);
+  const CLI::App* scale_command = scale.declare(app);
   opt.declare(app);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend() - 1);
@@ -322,6 +470,7 @@ int run(const std::vector<std::string>& arguments, std::istream& in, std::ostrea
           : *check_command   ? referee.run(in)
           : *why_command     ? why.run(in)
           : *inspect_command ? inspected.run()
+          : *scale_command   ? scale.run(in)
                              : opt.run(in, err))
       << std::flush;
   check(out.good(), "cannot write the result");

@@ -288,6 +288,69 @@ TEST(CommandLine, BadInputIsOneSentence) {
   }
 }
 
+constexpr const char* training_graph = R"(graph "lesson" {
+  input data "x" %0: f32[64]
+  input hyperparameter "n" %1: f32[2]
+  state parameter "w" %2: f32[64] update %4
+  %3 = mul(%0, %2) : f32[64]
+  update %4 = sgd(%2, %3, _, _, %1, %1, %1, %1) {nesterov = false} : f32[64]
+}
+)";
+
+TEST(CommandLine, PricesManyNodes) {
+  const Outcome sizes = run({"scale", "--step-time", "12.5ms", "--latency", "20us", "--bandwidth",
+                             "10Gbit/s", "--bucket", "4MiB", "--bucket", "1MiB", "--nodes", "1,2"});
+  EXPECT_EQ(sizes.code, 0) << sizes.err;
+  EXPECT_TRUE(contains(sizes.out, "gradients: 5 MiB in 2 buckets, as given\n")) << sizes.out;
+  EXPECT_TRUE(contains(sizes.out, "assumed to be ready evenly over the last two thirds"));
+  const Outcome program =
+      run({"scale", "--step-time", "1ms", "--network", "loopback", "-"}, training_graph);
+  EXPECT_EQ(program.code, 0) << program.err;
+  EXPECT_TRUE(contains(program.out, "gradients: 256 B in 1 bucket, of program 'lesson'\n"));
+  const Outcome json = run({"scale", "--json", "--strong", "--no-overlap", "--step-time", "1ms",
+                            "--network", "slingshot", "--parameters", "1M", "--nodes", "2"});
+  EXPECT_TRUE(contains(json.out, "\"overlap\": false,\n  \"strong\": true")) << json.out;
+  EXPECT_TRUE(contains(run({"scale", "--networks"}).out, "\nethernet10  "));
+}
+
+// A figure that is given replaces that of the name.
+TEST(CommandLine, NetworksMayBeChanged) {
+  const Outcome outcome = run({"scale", "--step-time", "1ms", "--network", "ethernet10",
+                               "--latency", "5us", "--parameters", "1M"});
+  EXPECT_TRUE(contains(outcome.out, "network: 5 us, 10 Gbit/s;")) << outcome.out << outcome.err;
+}
+
+TEST(CommandLine, WrongPricesAreOneSentence) {
+  const std::vector<std::string> step = {"scale", "--step-time", "12.5ms"};
+  const auto outcome_of = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), step.begin(), step.end());
+    Outcome outcome = run(more, small_graph);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(lines_of(outcome.err), 1U) << outcome.err;
+    return outcome;
+  };
+  for (const auto& [more, sentence] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--parameters", "1M"}, "the network is missing: --network NAME, or --latency and"},
+           {{"--latency", "20", "--parameters", "1M"}, "--latency: '20' is no time; a number"},
+           {{"--network", "loopback"}, "the gradients must be given once: a FILE, --bucket"},
+           {{"--network", "loopback", "--parameters", "1M", "-"}, "the gradients must be given"},
+           {{"--network", "loopback", "--bucket", "4Mb"}, "'4Mb' is no number of bytes"},
+           {{"--nodes", "2,1"}, "--nodes: '2,1' is no list of nodes"}}) {
+    const Outcome outcome = outcome_of(more);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, sentence)) << outcome.err;
+  }
+  EXPECT_TRUE(contains(run({"scale"}).err, "--step-time must say what a step takes, as 12.5ms"));
+  for (const auto& [more, sentence] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--network", "pigeons", "--parameters", "1M"}, "there is no network 'pigeons'"},
+           {{"--network", "loopback", "-"}, "program 'g' has no gradients to add up"},
+           {{"--network", "loopback", "/no/such/file"}, "cannot read '/no/such/file'"}}) {
+    const Outcome outcome = outcome_of(more);
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, sentence)) << outcome.err;
+  }
+}
+
 class InspectedFile : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -339,6 +402,17 @@ TEST_F(InspectedFile, IsToldAsJson) {
         R"("random": {"seed": 42, "step": 3})"}) {
     EXPECT_TRUE(contains(told.out, part)) << part << "\n" << told.out;
   }
+}
+
+TEST_F(InspectedFile, IsPricedWhereItTrains) {
+  const std::vector<std::string> arguments = {"scale",     "--step-time", "1ms",
+                                              "--network", "loopback",    path_};
+  EXPECT_TRUE(contains(run(arguments).err, "program 'lesson' has no gradients"))
+      << run(arguments).err;
+  const auto trained = compile(read_graph(training_graph));
+  write_executable(path_, {.executable = trained.get()});
+  EXPECT_TRUE(contains(run(arguments).out, "256 B in 1 bucket, of program 'lesson'"))
+      << run(arguments).err;
 }
 
 TEST_F(InspectedFile, IsRefusedWhereItIsDamaged) {
