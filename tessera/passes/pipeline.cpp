@@ -1,5 +1,6 @@
 #include "tessera/passes/pipeline.h"
 
+#include "tessera/passes/accumulate_early.h"
 #include "tessera/passes/canonicalize.h"
 #include "tessera/passes/decompose.h"
 #include "tessera/passes/fold_constants.h"
@@ -22,6 +23,7 @@ std::vector<Pass> pipeline(CpuLevel level, const HalfArithmetic& halves) {
     {"canonicalize",      canonicalize,     "again: folded scalars uncover factors of one"},
     {"merge_duplicates",  merge_duplicates, "last of the simplifications: their results compare equal"},
     {"remove_dead",       remove_dead,      "what was folded, composed or merged has no readers left"},
+    {"accumulate_early",  accumulate_early, "after what merges and folds, which would find its nodes elsewhere; gradients die sooner, and travel sooner"},
     {"own_state_values",  own_state_values, "last: any pass above may replace a copy by what it copies, and states must not share memory", true},
   };
   // clang-format on
