@@ -24,6 +24,8 @@ from workloads import COMPILED_SIDES, LESS_IS_BETTER, OWN_PEER, OWN_SIDES, WORKL
 HOPELESS = 1.5
 # Goals beside Inductor: to be ahead, and to compile in a twentieth of its first call.
 AHEAD, COMPILES_AHEAD = 1, 20
+# Of rows that share a workload.
+SUFFIXES = {"stochastic": "_stochastic", "instances_no_overlap": "_no_overlap"}
 LOADERS = 20  # processes that load data in the tutorial's program
 
 
@@ -316,9 +318,17 @@ def measure_own(name, effort):
         finally:
             end_all(programs)
         for program in programs:
-            say(f"{program.label}: {duration(program.median())} per step")
+            say(f"{program.label}: {duration(program.median())} per step{waiting_of(program)}")
         rows += rows_of_own(name, programs, effort)
     return rows
+
+
+def waiting_of(program):
+    """What instances wait for each other, in words."""
+    if not program.waited:
+        return ""
+    share = statistics.median(program.waited)
+    return f", {share:.0%} of it waiting for gradients, {program.bytes / 1e6:.1f} MB sent"
 
 
 def rows_of_own(name, programs, effort):
@@ -335,8 +345,10 @@ def rows_of_own(name, programs, effort):
             peer_name=OWN_PEER[WORKLOADS[name].kind],
             peer_setting=plain.setting,
         )
-        if program.side == "stochastic":
-            row["name"] += "_stochastic"
+        row["name"] += SUFFIXES.get(program.side, "")
+        if program.waited:
+            row["waiting"] = statistics.median(program.waited)
+            row["bytes_sent"] = program.bytes
         rows.append(row)
     return rows
 
@@ -417,6 +429,7 @@ MEASURE = {
     "half": measure_own,
     "half_memory": measure_half_memory,
     "replicas": measure_own,
+    "instances": measure_own,
 }
 
 

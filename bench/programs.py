@@ -12,10 +12,16 @@ import sys
 import tempfile
 import time
 
+from workloads import INSTANCE_SIDES, INSTANCES
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("TESSERA_BINARY_DIR") or ROOT / "build")
 BENCH = ROOT / "bench"
 PYTHON = "/usr/bin/python3"  # Debian's: another python3 that comes first on PATH has no torch
+
+
+MPIRUN = ["mpirun", "--oversubscribe", "-np", str(INSTANCES)]
+MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 class Failed(Exception):
@@ -114,10 +120,17 @@ class Program(Measured):
     def __init__(self, side, workload, setting, seconds, quick, command=None):
         super().__init__(side, workload, setting)
         words = [PYTHON, "-B", BENCH / "worker.py", side, workload, str(seconds)]
+        environment = setting.environment()
+        if side in INSTANCE_SIDES:
+            words = MPIRUN + words
+            environment["TESSERA_NUM_THREADS"] = str(max(1, setting.threads // INSTANCES))
+            environment["TESSERA_OVERLAP"] = "0" if side == "instances_no_overlap" else "1"
+            environment.update(MPI_AS_ROOT)
+        self.waited, self.bytes = [], 0
         self.complaints = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             command or words + ["quick"] * quick,
-            env=setting.environment(),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.complaints,
@@ -146,9 +159,20 @@ class Program(Measured):
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # it is gone, and its answer says why
-        self.seconds.append(self.answer()["seconds"])
+        answer = self.answer()
+        self.seconds.append(answer["seconds"])
+        if "waited" in answer:
+            self.waited.append(answer["waited"])
+            self.bytes = answer["bytes"]
 
     def end(self):
+        if self.side in INSTANCE_SIDES:  # all of them end when the first is told nothing more
+            self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                pass
+            self.process.stdin = None
         self.process.kill()
         self.process.communicate()
         self.complaints.close()

@@ -3,7 +3,8 @@
 usage: worker.py SIDE WORKLOAD SECONDS [quick]
 
 SIDE is ours, eager, torchscript_frozen, torchscript_optimized, one of COMPILED_SIDES, or one of
-HALF_SIDES, which are ours in half precision. Answers in
+HALF_SIDES, which are ours in half precision, or one of INSTANCE_SIDES, which are started as several
+processes of which the first answers. Answers in
 lines of JSON: when it has warmed up, the losses of the first steps (of inference: the outputs), the
 most memory it has had and, from eager, the operations of a step; then, for each line on its input,
 the seconds that a step took over about SECONDS of steps. SIDE compile only answers how long it took
@@ -24,7 +25,7 @@ import compiled
 import flops
 import models
 import torch
-from workloads import COMPILED_SIDES, HALF_SIDES, REPLICAS, WORKLOADS
+from workloads import COMPILED_SIDES, HALF_SIDES, INSTANCE_SIDES, REPLICAS, WORKLOADS
 
 WARM_UP = 3
 LOSS_SCALING = 1024.0  # of half precision
@@ -73,6 +74,17 @@ def our_step(workload, model, batch, side="ours"):
     return lambda: training(*batch)[1]
 
 
+def instance_step(workload, model, batch):
+    """A step with this instance's part of the batch."""
+    import popdist
+
+    popdist.init()
+    index, count = popdist.getInstanceIndex(), popdist.getNumInstances()
+    part = [tensor.chunk(count)[index] for tensor in batch]
+    training = our_training(workload, model)
+    return lambda: training(*part)[1]
+
+
 def in_half(model, batch):
     images, labels = batch
     return model.half(), (images.half(), labels)
@@ -112,6 +124,8 @@ def make_step(side, workload, quick):
         return half_step(side, workload, model, batch)
     if side == "replicas":
         return our_step(workload, model, batch, side)
+    if side in INSTANCE_SIDES:
+        return instance_step(workload, model, batch)
     if side in COMPILED_SIDES:
         optimizer = optimizer_of(workload, torch.optim)(model.parameters())
         return compiled.training_step(side, model, batch, optimizer)
@@ -162,6 +176,29 @@ def arena(side, workload, quick):
     answer(bytes=round(float(size) * 1024 ** ["B", "KB", "MB", "GB"].index(unit)))
 
 
+def work_as_instance(step, seconds):
+    """The first instance answers and says when to work; all do as many steps."""
+    import popdist
+    from poptorch import poptorch_core
+
+    def agreed(number):
+        return popdist.broadcast(torch.tensor(number, dtype=torch.float64)).item()
+
+    speaks = popdist.getInstanceIndex() == 0
+    values = [popdist.allReduce(step(), "average").item() for _ in range(WARM_UP)]
+    length = agreed(seconds_per_step(step, WARM_UP))
+    if speaks:
+        answer(values=values, peak_bytes=peak_bytes(), seconds=length)
+    count = max(1, round(seconds / length))
+    while agreed(float(bool(speaks and sys.stdin.readline()))):
+        before = poptorch_core.instances_counters()
+        taken = seconds_per_step(step, count)
+        after = poptorch_core.instances_counters()
+        waited = (after["waited_seconds"] - before["waited_seconds"]) / (taken * count)
+        if speaks:
+            answer(seconds=taken, waited=waited, bytes=(after["bytes"] - before["bytes"]) / count)
+
+
 def first_step_of_inductor(workload, quick):
     """It compiles when it is called."""
     start = time.perf_counter()
@@ -179,6 +216,8 @@ def main():
     if side.startswith("arena_"):
         return arena(side.partition("_")[2], workload, quick)
     step = make_step(side, workload, quick)
+    if side in INSTANCE_SIDES:
+        return work_as_instance(step, float(seconds))
     counted = flops.Flops() if side == "eager" else contextlib.nullcontext()
     with counted:
         first = step()

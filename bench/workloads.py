@@ -2,8 +2,8 @@
 
 A ratio is how many times as fast as the peer; for memory it is ours by eager PyTorch's, where less
 is better. The peer of half precision is our own float32, and a ratio is the time, or the arena, of
-half by float32's: less is better too. So it is of replicas, whose peer is one replica of the whole
-batch with all threads. The goals are what the parts of a step add up to when each
+half by float32's: less is better too. So it is of replicas and of instances, whose peer is one of
+the whole batch with all threads. The goals are what the parts of a step add up to when each
 runs near what the hardware gives: docs/performance.md says more.
 """
 import dataclasses
@@ -25,7 +25,7 @@ class Workload:
     shape: tuple  # of the input
     quick_shape: tuple  # of the input with --quick
     goals: Mapping[int, Optional[float]]  # by number of threads: the rows that are measured
-    # inference, compile, cached, memory, epoch, half, half_memory or replicas
+    # inference, compile, cached, memory, epoch, half, half_memory, replicas or instances
     kind: str = "training"
     rounds: int = 9
     tolerance: float = EXACT  # of losses and outputs, relative to the largest
@@ -50,12 +50,15 @@ _CNN16 = ("cnn", (16, 1, 28, 28), (16, 1, 28, 28))
 # How half precision rounds: to nearest, and by chance.
 HALF_SIDES = ("half", "stochastic")
 HALF_TIME, HALF_MEMORY = 1.15, 0.6  # goals
+# Whether gradients travel between instances while others are still computed, or after all of them.
+INSTANCE_SIDES = ("instances", "instances_no_overlap")
 # Kinds of which less is better.
-LESS_IS_BETTER = ("memory", "half", "half_memory", "replicas")
+LESS_IS_BETTER = ("memory", "half", "half_memory", "replicas", "instances")
 # Other ways of ours, by the kind whose peer we are ourselves.
-OWN_SIDES = {"half": HALF_SIDES, "replicas": ("replicas",)}
-OWN_PEER = {"half": "float32", "replicas": "one replica"}
+OWN_SIDES = {"half": HALF_SIDES, "replicas": ("replicas",), "instances": INSTANCE_SIDES}
+OWN_PEER = {"half": "float32", "replicas": "one replica", "instances": "one instance"}
 REPLICAS = 2
+INSTANCES = 2
 
 
 def _half(name, network, rounds=5, kind="half"):
@@ -77,6 +80,18 @@ def _replicas(name, network, tolerance, goal):
         *network,
         {2: goal},
         kind="replicas",
+        rounds=5,
+        tolerance=tolerance,
+    )
+
+
+def _instances(name, network, tolerance, goal):
+    return Workload(
+        f"{name} by {INSTANCES} instances with a thread and a part of the batch each: the time by "
+        "that of one with all threads",
+        *network,
+        {INSTANCES: goal},
+        kind="instances",
         rounds=5,
         tolerance=tolerance,
     )
@@ -203,4 +218,6 @@ WORKLOADS = {
     "cnn_replicas": _replicas("cnn_b16", _CNN16, EXACT, 1.1),
     # Batch norm sees a part of the batch.
     "resnet18_replicas": _replicas("resnet18_b12", _RESNET, 0.5, 1.1),
+    "cnn_instances": _instances("cnn_b16", _CNN16, EXACT, None),
+    "resnet18_instances": _instances("resnet18_b12", _RESNET, 0.5, 1.1),
 }

@@ -15,7 +15,8 @@ NAMES = """
 cnn_b1 cnn_b16 cnn_b64 mlp_b64 resnet18_b12 resnet18_frozen_b12 resnet18_infer_b12 unet16 unet8
 transformer fashion_mnist_epoch cnn_compile resnet18_compile unet16_compile resnet18_cached
 resnet18_tuned_cached resnet18_memory unet16_memory cnn_half resnet18_half unet16_half unet8_half
-transformer_half resnet18_half_memory unet16_half_memory cnn_replicas resnet18_replicas
+transformer_half resnet18_half_memory unet16_half_memory cnn_replicas resnet18_replicas cnn_instances
+resnet18_instances
 """.split()
 BLOCK = "before\n<!-- begin bench/run -->\nold\n<!-- end bench/run -->\nafter\n"
 
@@ -235,6 +236,18 @@ def test_replicas_beside_one_of_the_whole_batch(tmp_path):
     assert result.returncode == 0, result.stderr
     (row,) = json.loads(file.read_text())["rows"]
     assert (row["name"], row["peer_name"]) == ("cnn_replicas", "one replica")
+
+
+def test_instances_beside_one_of_the_whole_batch(tmp_path):
+    file = tmp_path / "rows.json"
+    result = bench("--quick", "--only", "cnn_instances", "--json", file)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["name"] for row in rows] == ["cnn_instances", "cnn_instances_no_overlap"]
+    for row in rows:
+        assert row["peer_name"] == "one instance"
+        assert 0 < row["waiting"] < 1 and row["bytes_sent"] > 0
+    assert result.stderr.count("waiting for gradients") == 2
 
 
 def test_the_arena_is_what_the_log_says(tmp_path):
