@@ -313,7 +313,7 @@ struct ScaleCommand {
     add_parsed(command, "--local-bandwidth", cluster.local.bandwidth, parse_bandwidth,
                "Within a node; loopback's unless given");
     add_parsed(command, "--chunk", cluster.chunk_bytes, parse_bytes,
-               "The most that is sent at once, 256KiB unless given");
+               "The most that is sent at once, 256KiB unless given; long chains have less");
     declare_gradients(command);
     command->add_flag("--no-overlap", no_overlap, "Send when all gradients are there");
     command->add_flag("--strong", cluster.strong, "Share the batch; otherwise each has as much");

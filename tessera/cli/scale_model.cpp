@@ -64,12 +64,19 @@ Parts parts_of_step(const Workload& workload, const Cluster& cluster, int64_t in
   return {micro_batches / static_cast<double>(cluster.strong ? instances : 1), update};
 }
 
-std::vector<Chunk> chunks_of(const Workload& workload, const Cluster& cluster, double seconds) {
+int64_t chunk_bytes_of(const Cluster& cluster, int64_t instances) {
+  return static_cast<int64_t>(dist::piece_bytes_for(static_cast<size_t>(instances),
+                                                    static_cast<size_t>(cluster.chunk_bytes)));
+}
+
+std::vector<Chunk> chunks_of(const Workload& workload, const Cluster& cluster, int64_t instances,
+                             double seconds) {
+  const int64_t most = chunk_bytes_of(cluster, instances);
   std::vector<Chunk> chunks;
   for (const Bucket& bucket : workload.buckets) {
     const double ready = seconds * (cluster.overlap ? bucket.ready : 1);
-    for (int64_t sent = 0; sent < bucket.bytes; sent += cluster.chunk_bytes) {
-      chunks.push_back({std::min(cluster.chunk_bytes, bucket.bytes - sent), ready});
+    for (int64_t sent = 0; sent < bucket.bytes; sent += most) {
+      chunks.push_back({std::min(most, bucket.bytes - sent), ready});
     }
   }
   return chunks;
@@ -77,8 +84,8 @@ std::vector<Chunk> chunks_of(const Workload& workload, const Cluster& cluster, d
 
 double step_seconds(const Workload& workload, const Cluster& cluster, int64_t instances) {
   const Parts parts = parts_of_step(workload, cluster, instances);
-  const double reduced =
-      last_arrival(chunks_of(workload, cluster, parts.micro_batches), cluster, instances);
+  const double reduced = last_arrival(chunks_of(workload, cluster, instances, parts.micro_batches),
+                                      cluster, instances);
   return std::max(parts.micro_batches, reduced) + parts.update;
 }
 
@@ -117,9 +124,10 @@ double last_arrival(const std::vector<Chunk>& chunks, const Cluster& cluster, in
 bool can_price(const Workload& workload, const Cluster& cluster, int64_t nodes) {
   constexpr double most_chunks = 5e6, most_passages = 5e7;  // a second or so each
   const int64_t instances = nodes * cluster.instances_per_node;
+  const auto chunk = static_cast<double>(chunk_bytes_of(cluster, instances));
   double chunks = 0;
   for (const Bucket& bucket : workload.buckets) {
-    chunks += static_cast<double>(bucket.bytes) / static_cast<double>(cluster.chunk_bytes) + 1;
+    chunks += static_cast<double>(bucket.bytes) / chunk + 1;
   }
   if (chunks > most_chunks) return false;
   return has_equal_links(cluster, instances) ||
@@ -131,12 +139,13 @@ ScalePoint price(const Workload& workload, const Cluster& cluster, int64_t nodes
   check(can_price(workload, cluster, nodes), ErrorKind::value,
         "chunks of {} bytes are too many to work out for {} instances; give larger ones with "
         "--chunk, or fewer nodes",
-        cluster.chunk_bytes, instances);
+        chunk_bytes_of(cluster, instances), instances);
   const Parts parts = parts_of_step(workload, cluster, instances);
   ScalePoint point{.nodes = nodes, .instances = instances};
   point.compute_seconds = parts.micro_batches + parts.update;
   point.step_seconds = step_seconds(workload, cluster, instances);
-  point.communication_seconds = last_arrival(chunks_of(workload, cluster, 0), cluster, instances);
+  point.communication_seconds =
+      last_arrival(chunks_of(workload, cluster, instances, 0), cluster, instances);
   const double waited = std::max(0.0, point.step_seconds - point.compute_seconds);
   if (waited > 0) point.hidden = std::max(0.0, 1 - waited / point.communication_seconds);
   const auto count = static_cast<double>(instances);

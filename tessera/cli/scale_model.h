@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/dist/operation.h"
+
 namespace tessera {
 
 struct Link {
@@ -39,13 +41,11 @@ struct Workload {
   std::vector<Bucket> buckets = {};  // the one that is ready first, first
 };
 
-inline constexpr int64_t default_chunk_bytes = 256 << 10;
-
 struct Cluster {
   Link network = {};  // between nodes
   Link local = {};    // between instances of a node
   int64_t instances_per_node = 1;
-  int64_t chunk_bytes = default_chunk_bytes;
+  int64_t chunk_bytes = dist::most_piece_bytes;  // the most; long chains have smaller ones
   bool overlap = true;  // a bucket leaves when it is ready; otherwise all wait for the last one
   bool strong = false;  // instances share the batch of one; otherwise each has as much as it
 };

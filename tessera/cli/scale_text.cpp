@@ -26,7 +26,7 @@ std::string header_text(const ScaleReport& report) {
   const size_t count = report.workload.buckets.size();
   std::string text = fmt::format(
       "one instance: {} a step{}\ngradients: {} in {} bucket{}, {}\nnetwork: {}; chunks of {} "
-      "along a chain\n",
+      "at most, along a chain\n",
       seconds_text(report.workload.step_seconds),
       report.samples ? fmt::format(", {} samples", report.samples) : "",
       bytes_text(bytes_of(report.workload.buckets)), count, count == 1 ? "" : "s", report.source,

@@ -69,12 +69,8 @@ std::string Link::name_of(int instance) const {
   return fmt::format("instance {} on {}", instance, host_of(instance));
 }
 
-// A piece must pass all links before the first of them is of use to the last: long chains have
-// smaller ones. All instances have the same.
 size_t Link::piece_bytes() const {
-  constexpr size_t least = size_t{16} << 10, short_chain = 4;
-  const size_t smaller = settings_.piece_bytes * short_chain / static_cast<size_t>(count_);
-  return std::min(settings_.piece_bytes, std::max(smaller, least));
+  return piece_bytes_for(static_cast<size_t>(count_), settings_.piece_bytes);
 }
 
 // Whoever has another build may do the same with other bits, and send what this one cannot read.

@@ -29,7 +29,7 @@ struct LinkSettings {
   // Two instances that wait for each other will wait for ever; so long they might still be saved by
   // a thread of theirs.
   std::chrono::duration<double> deadlock = std::chrono::seconds(10);
-  size_t piece_bytes = size_t{256} << 10;  // of short chains
+  size_t piece_bytes = most_piece_bytes;
 };
 
 // What the thread has done so far.

@@ -18,6 +18,11 @@ void check_alike(bool ok, const std::string& what, int from, fmt::format_string<
 
 }  // namespace
 
+size_t piece_bytes_for(size_t instances, size_t most) {
+  constexpr size_t least = size_t{16} << 10, short_chain = 4;
+  return std::min(most, std::max(most / instances * short_chain, least));
+}
+
 Operation::Operation(OperationKey key, std::string what, std::vector<int> members, int index)
     : key_(key), what_(std::move(what)), members_(std::move(members)) {
   const auto at = std::find(members_.begin(), members_.end(), index);

@@ -20,6 +20,12 @@ namespace tessera::dist {
 
 using Clock = std::chrono::steady_clock;
 
+// What is sent at once of something large, in a chain or ring of so many instances; `most` where it
+// is short. A piece must pass all links before the last instance can begin: long ones have smaller
+// ones.
+inline constexpr size_t most_piece_bytes = size_t{256} << 10;
+size_t piece_bytes_for(size_t instances, size_t most = most_piece_bytes);
+
 // Where an operation puts what it has to say.
 class Outbox {
  public:
