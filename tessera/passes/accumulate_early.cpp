@@ -69,9 +69,11 @@ class EarlyCopies {
 
   Graph run(const Graph& graph) {
     Rewriter r(graph);
-    for (size_t i = 0; i < missing_.size(); ++i) {  // those that read inputs and states alone
-      if (early_[i] && missing_[i] == 0) copy(r, i);
+    std::vector<size_t> at_once;  // those that read inputs and states alone
+    for (size_t i = 0; i < missing_.size(); ++i) {
+      if (early_[i] && missing_[i] == 0) at_once.push_back(i);
     }
+    for (const size_t i : at_once) copy(r, i);
     for (size_t i = 0; i < missing_.size(); ++i) {
       if (!early_[i]) copy(r, i);
     }

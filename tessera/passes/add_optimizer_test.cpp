@@ -161,6 +161,17 @@ TEST(AddOptimizer, AddsUpOverReplicas) {
   EXPECT_FALSE(has("all_reduce"));
 }
 
+// As they are gathered.
+TEST(AddOptimizer, HalvesTravelAsHalves) {
+  UpdateSpec spec{.gradient_accumulation = 2,
+                  .replicas = 4,
+                  .groups = {{.parameters = {"b"}, .accumulator = DType::f16}}};
+  EXPECT_NE(with_optimizer(spec).find("orthogonal = false} : f16[2]"), std::string::npos)
+      << with_optimizer(spec);
+  spec.gradient_accumulation = 1;
+  EXPECT_NE(with_optimizer(spec).find("orthogonal = false} : f16[2]"), std::string::npos);
+}
+
 // Each journey costs a wait.
 TEST(AddOptimizer, SmallGradientsTravelTogether) {
   const UpdateSpec both{.replicas = 2, .groups = {{.parameters = {"a.w", "b"}}}};

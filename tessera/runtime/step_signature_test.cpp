@@ -85,6 +85,7 @@ TEST(StepSignature, EveryPartIsComparedAndPrinted) {
       [](StepSignature& s) { ++s.gradient_accumulation; },
       [](StepSignature& s) { ++s.device_iterations; },
       [](StepSignature& s) { s.replicas = 12; },
+      [](StepSignature& s) { s.instances = 3; },
       [](StepSignature& s) { s.input_groups.size = 3; },
       [](StepSignature& s) { s.input_groups.orthogonal = false; },
       [](StepSignature& s) { s.grouped_states[0].groups.size = 0; },
