@@ -113,9 +113,12 @@ class ExecutableFile {
   std::optional<RngState> rng_;
 };
 
-// Makes the file's program something that runs. The Graph is verified and lowered again, for the
-// file's Target, or for what this machine has of it. Of `now`, threads, logged_lines and progress
-// are used. Error where the file is damaged or its parts do not fit each other.
+// What a file's program is compiled with here: as it was, as far as the level of `now` goes; what
+// concerns this machine and this compilation alone is that of `now`.
+CompileOptions options_to_load(const ExecutableFile& file, const CompileOptions& now);
+
+// Makes the file's program something that runs. The Graph is verified and lowered again, with
+// options_to_load(). Error where the file is damaged or its parts do not fit each other.
 std::shared_ptr<const Executable> load_executable(const ExecutableFile& file,
                                                   const CompileOptions& now = {});
 

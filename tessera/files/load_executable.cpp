@@ -36,6 +36,16 @@ void check_hyperparameters(const ExecutableFile& file, const Executable& executa
 
 }  // namespace
 
+CompileOptions options_to_load(const ExecutableFile& file, const CompileOptions& now) {
+  CompileOptions options = file.options();
+  options.target.level = std::min(options.target.level, now.target.level);
+  options.threads = now.threads;
+  options.logged_lines = now.logged_lines;
+  options.progress = now.progress;
+  options.verify_passes = now.verify_passes;
+  return options;
+}
+
 std::shared_ptr<const Executable> load_executable(const ExecutableFile& file,
                                                   const CompileOptions& now) {
   const ErrorContext where("loading '{}'", file.path());
@@ -46,13 +56,8 @@ std::shared_ptr<const Executable> load_executable(const ExecutableFile& file, Gr
                                                   StepSignature signature,
                                                   const CompileOptions& now) {
   const ErrorContext where("loading '{}'", file.path());
-  CompileOptions options = file.options();
-  options.target.level = std::min(options.target.level, machine_level());
-  options.threads = now.threads;
-  options.logged_lines = now.logged_lines;
-  options.progress = now.progress;
-  options.verify_passes = now.verify_passes;
-  auto executable = compile_step(std::move(graph), std::move(signature), options);
+  auto executable =
+      compile_step(std::move(graph), std::move(signature), options_to_load(file, now));
   check_states(file, *executable);
   check_hyperparameters(file, *executable);
   return executable;

@@ -87,12 +87,7 @@ bool all_may_be_in_file(const Graph& graph) {
 std::shared_ptr<const Executable> compiled_again(const SavedModel& saved, Graph captured,
                                                  StepSignature signature,
                                                  const CompileOptions& now) {
-  CompileOptions options = saved.file().options();
-  options.target.level = std::min(options.target.level, now.target.level);
-  options.threads = now.threads;
-  options.logged_lines = now.logged_lines;
-  options.progress = now.progress;
-  return compile(std::move(captured), std::move(signature), options);
+  return compile(std::move(captured), std::move(signature), options_to_load(saved.file(), now));
 }
 
 }  // namespace
