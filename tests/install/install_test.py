@@ -129,6 +129,24 @@ def test_popdist_and_the_words_of_horovod_are_installed(prefix):
     assert [file.name for file in (folder / "horovod").iterdir()] == ["torch.py"]
 
 
+TWO_INSTANCES = """
+import horovod.torch as hvd, torch
+hvd.init()
+print(hvd.allgather(torch.tensor([hvd.rank()])).tolist())
+"""
+
+
+def test_what_is_installed_runs_as_several_instances(prefix, tmp_path):
+    """The library that speaks MPI is found wherever the packages are."""
+    (folder,) = prefix.glob("lib/python3*/dist-packages")
+    assert (prefix / "lib/tessera/libtessera_mpi.so").is_file()
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment = {"PYTHONPATH": str(folder), **as_root}
+    command = ["mpirun", "--oversubscribe", "-np", "2", "/usr/bin/python3", "-B", "-c"]
+    said = run(*command, TWO_INSTANCES, environment=environment, cwd=tmp_path)
+    assert said.split("\n")[:2] == ["[0, 1]"] * 2
+
+
 def test_the_backend_of_torch_compile_is_found(prefix):
     (folder,) = prefix.glob("lib/python3*/dist-packages")
     script = """
@@ -156,6 +174,7 @@ def test_pip_installs_into_a_virtual_environment(tmp_path):
     files = run(tmp_path / "v/bin/python", "-c", INSTANCES, cwd=tmp_path).split()
     assert all(file.startswith(str(tmp_path / "v")) for file in files)
     assert "gc-monitor" in run(tmp_path / "v/bin/gc-monitor")
+    assert (pathlib.Path(file).parent / "libtessera_mpi.so").is_file()
 
 
 def test_pip_leaves_the_checkout_as_it_was():
