@@ -139,7 +139,7 @@ _REDUCTIONS = {
 
 
 def allReduce(tensor: _torch.Tensor, op: str = "sum") -> _torch.Tensor:
-    """The sum of the tensors of all instances, as a new tensor, or their average, min, max, product.
+    """The sum of the tensors of all instances as a new tensor, or average, min, max, product.
 
     Each instance gives one of the same type and shape; sums are made in the order of instances.
     """

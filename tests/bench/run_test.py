@@ -15,8 +15,8 @@ NAMES = """
 cnn_b1 cnn_b16 cnn_b64 mlp_b64 resnet18_b12 resnet18_frozen_b12 resnet18_infer_b12 unet16 unet8
 transformer fashion_mnist_epoch cnn_compile resnet18_compile unet16_compile resnet18_cached
 resnet18_tuned_cached resnet18_memory unet16_memory cnn_half resnet18_half unet16_half unet8_half
-transformer_half resnet18_half_memory unet16_half_memory cnn_replicas resnet18_replicas cnn_instances
-resnet18_instances
+transformer_half resnet18_half_memory unet16_half_memory cnn_replicas resnet18_replicas
+cnn_instances resnet18_instances
 """.split()
 BLOCK = "before\n<!-- begin bench/run -->\nold\n<!-- end bench/run -->\nafter\n"
 

@@ -78,7 +78,9 @@ def test_what_a_launcher_says(launched):
 @pytest.mark.spec("8.1 init", "8.1 horovod")
 def test_instances_that_nobody_started(launched, monkeypatch):
     for init in (popdist.init, hvd.init):
-        with pytest.raises(RuntimeError, match="instance 2 of 4, but nobody has started the others"):
+        with pytest.raises(
+            RuntimeError, match="instance 2 of 4, but nobody has started the others"
+        ):
             init()
     assert not hvd.is_initialized()
     monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "2")
