@@ -14,10 +14,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "examples/cpp/support/classifier.h"
 #include "examples/cpp/support/figures.h"
 #include "examples/cpp/support/idx.h"
 #include "examples/cpp/support/interrupt.h"
@@ -28,44 +28,11 @@
 namespace {
 
 namespace fs = std::filesystem;
-namespace nn = torch::nn;
 using namespace tessera_examples;
 
-constexpr int64_t image_side = 28;
 constexpr int64_t test_batch_size = 32;
 const ClassNames class_names = {"T-shirt", "Trouser", "Pullover", "Dress", "Coat",
                                 "Sandal",  "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
-
-// ---- The model ----
-
-struct ClassificationModel : nn::Module {
-  nn::Conv2d conv1 = register_module("conv1", nn::Conv2d(1, 5, 3));
-  nn::MaxPool2d pool = register_module("pool", nn::MaxPool2d(nn::MaxPool2dOptions(2).stride(2)));
-  nn::Conv2d conv2 = register_module("conv2", nn::Conv2d(5, 12, 5));
-  nn::GroupNorm norm = register_module("norm", nn::GroupNorm(3, 12));
-  nn::Linear fc1 = register_module("fc1", nn::Linear(972, 100));
-  nn::ReLU relu = register_module("relu", nn::ReLU());
-  nn::Linear fc2 = register_module("fc2", nn::Linear(100, 10));
-  nn::LogSoftmax log_softmax = register_module("log_softmax", nn::LogSoftmax(1));
-  nn::NLLLoss loss = register_module("loss", nn::NLLLoss());
-
-  // For inference: the logarithms of the classes' probabilities.
-  torch::Tensor forward(torch::Tensor x) {
-    x = pool(relu(conv1(x)));
-    x = norm(relu(conv2(x)));
-    x = torch::flatten(x, 1);
-    x = relu(fc1(x));
-    return log_softmax(fc2(x));
-  }
-
-  // For training: also the loss.
-  std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& images,
-                                                  const torch::Tensor& labels) {
-    torch::Tensor output = forward(images);
-    return {output, loss(output, labels)};
-  }
-};
-using Model = std::shared_ptr<ClassificationModel>;
 
 // ---- Settings ----
 
@@ -126,57 +93,11 @@ void add_options(CLI::App& app, Settings& settings) {
   weights->needs(predict_only);
 }
 
-// ---- Data ----
-
-ImageSet read_images(const fs::path& folder, Split split) {
-  ImageSet set = read_image_set(folder, split);
-  if (set.rows != image_side || set.cols != image_side) {
-    throw std::runtime_error(
-        fmt::format("The images in {} have {} x {} pixels, but the network takes {} x {}; point "
-                    "--data at Fashion-MNIST.",
-                    folder.string(), set.rows, set.cols, image_side, image_side));
-  }
-  return set;
-}
-
-ImageSet read_training_images(const Settings& settings) {
-  ImageSet set = read_images(settings.data, Split::train);
-  set.count = std::min(set.count, settings.train_limit.value_or(set.count));
-  set.pixels.resize(static_cast<size_t>(set.count * image_side * image_side));
-  set.labels.resize(static_cast<size_t>(set.count));
-  return set;
-}
-
-// What the network sees of the pixels: -1 is black, 1 is white.
-torch::Tensor image_tensor(std::vector<uint8_t> pixels) {
-  const auto count = static_cast<int64_t>(pixels.size()) / (image_side * image_side);
-  return torch::from_blob(pixels.data(), {count, 1, image_side, image_side}, torch::kUInt8)
-      .to(torch::kFloat)
-      .div_(255)
-      .sub_(0.5)
-      .div_(0.5);
-}
-
-torch::Tensor label_tensor(std::vector<uint8_t> labels) {
-  return torch::from_blob(labels.data(), {static_cast<int64_t>(labels.size())}, torch::kUInt8)
-      .to(torch::kLong);
-}
-
 // ---- Files ----
 
 std::optional<Picture> read_photo(const fs::path& path) {
   if (path.empty()) return std::nullopt;
   return read_picture(path);
-}
-
-void create_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw std::runtime_error(
-        fmt::format("Cannot create the folder {}: {}; choose another with --output.",
-                    folder.string(), error.message()));
-  }
 }
 
 void save_picture(const Picture& picture, const fs::path& path) {
@@ -334,7 +255,7 @@ std::string classify(const Model& model, const GreyImage& image) {
 // ---- The program ----
 
 void train_and_evaluate(const Settings& settings, const fs::path& weights) {
-  const ImageSet train_set = read_training_images(settings);
+  const ImageSet train_set = read_training_images(settings.data, settings.train_limit);
   const ImageSet test_set = read_images(settings.data, Split::test);
   save_samples(train_set, settings.output / "sample_images.png");
 
