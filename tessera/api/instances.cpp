@@ -138,9 +138,8 @@ at::Tensor gather_from_instances(const at::Tensor& tensor, const std::string& wh
   const auto parts = link->gather(
       members_now, what, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, poll);
   std::vector<at::Tensor> tensors;
-  const auto row =
-      static_cast<size_t>(own.element_size()) *
-      static_cast<size_t>(own.size(0) == 0 ? own[0].numel() : own.numel() / own.size(0));
+  const auto row =  // of one that may have none
+      static_cast<size_t>(own.element_size() * c10::multiply_integers(own.sizes().slice(1)));
   for (const std::string& part : parts) {
     std::vector<int64_t> sizes = own.sizes().vec();
     sizes[0] = row == 0 ? 0 : static_cast<int64_t>(part.size() / row);
