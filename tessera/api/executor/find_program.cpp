@@ -43,7 +43,7 @@ std::string difference(const StepSignature& file, const StepSignature& captured)
   }
   if (file.instances != captured.instances) {
     return fmt::format(
-        "it was compiled for {} instances, and there are {}; weights and the optimiser's state can "
+        "it was compiled for {} instances, not for {}; weights and the optimiser's state can "
         "be loaded without the program, by their state_dict()",
         file.instances, captured.instances);
   }
