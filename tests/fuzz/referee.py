@@ -368,11 +368,13 @@ def gathered(network, results):
     return answer
 
 
-def options_of(network):
+def options_of(network, instance=0, instances=1):
+    """For one of several instances, which share the replicas."""
     s = network.settings
     options = poptorch.Options().showCompilationProgressBar(False)
-    options.deviceIterations(s.iterations).replicationFactor(s.replicas).autoRoundNumIPUs()
-    options.broadcastBuffers(s.replicas == 1)
+    options.deviceIterations(s.iterations).replicationFactor(s.replicas // instances)
+    options.autoRoundNumIPUs().broadcastBuffers(s.replicas == 1)
+    options.Distributed.configureProcessId(instance, instances)
     if s.training:
         options.Training.gradientAccumulation(s.accumulation)
         options.Training.accumulationAndReplicationReductionType(
@@ -385,8 +387,15 @@ def options_of(network):
     return options
 
 
-def ours(network, variables=None):
-    """The network by us, in an environment with these variables."""
+def part_of_instance(values, micro_batches, instance, instances):
+    """Of values that are ordered by micro-batch and then by replica."""
+    if instances == 1:
+        return values
+    return values.unflatten(0, (micro_batches, instances, -1))[:, instance].flatten(0, 1)
+
+
+def ours(network, variables=None, instance=0, instances=1):
+    """The network by us, in an environment with these variables, or one instance's part of it."""
     s = network.settings
     variables = {"TESSERA_PRECISION": "precise" if s.precise else "fast", **(variables or {})}
     if variables.pop(COMPILED, None):
@@ -401,11 +410,14 @@ def ours(network, variables=None):
             optimizer = getattr(module, s.optimizer.rsplit(".", 1)[1])(
                 model.parameters(), **dict(s.numbers)
             )
-            executor = poptorch.trainingModel(model, options_of(network), optimizer)
+            options = options_of(network, instance, instances)
+            executor = poptorch.trainingModel(model, options, optimizer)
         else:
             executor = poptorch.inferenceModel(model, options_of(network))
         names = returned_names(network.returned)
+        rounds = s.iterations * s.accumulation
         for call, batch in enumerate(batches):
+            batch = [part_of_instance(t, rounds, instance, instances) for t in batch]
             for k, (name, t) in enumerate(zip(names, flat(executor(*batch)))):
                 run.values[f"output {k} ({name}) of call {call}"] = t.clone()
             for given, t in zip(network.inputs, batch):
@@ -580,4 +592,6 @@ def nothing_special(t):
     return torch.nan_to_num(t) if t.is_floating_point() else t
 
 
-__all__ = ["Illegal", "Judge", "Moved", "Run", "exact", "made", "ours", "same_bits"]
+__all__ = """
+Illegal Judge Moved Run exact made ours part_of_instance same_bits
+""".split()
