@@ -187,7 +187,7 @@ def test_several_processes_need_a_folder_they_can_write_to(tmp_path, capfd):
     file = tmp_path / "file"
     file.write_text("text")
 
-    def compiled(options):  # two processes cannot train together yet
+    def compiled(options):  # for inference, which needs no other process
         options.Distributed.configureProcessId(0, 2)
         poptorch.inferenceModel(Regression().eval(), options).compile(batch()[0])
         return capfd.readouterr().err
