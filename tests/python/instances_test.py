@@ -273,6 +273,9 @@ def test_one_instance_compiles_for_all(ran, folder):
     entries = [file for file in (folder / f"cache-{ran.instances}").iterdir() if file.is_file()]
     assert len([file for file in entries if not file.name.startswith(".")]) == 1, entries
     assert ran.stderr.count("from the executable cache in") == ran.instances - 1
+    # Without a folder each of them compiles; one says so.
+    advice = [line for line in ran.stderr.splitlines() if "processes compiles the model" in line]
+    assert advice and all(line.startswith("[1,0]<stderr>:") for line in advice)
 
 
 @pytest.mark.spec("3.2 drop_last", "3.2 keeping the remainder", "3.2 common shuffle")

@@ -97,7 +97,7 @@ FoundProgram find_program(Graph graph, StepSignature signature, const SavedFacts
   const auto folder = options.executable_cache();
   const int64_t processes = options.Distributed().numProcesses();
   if (!folder) {
-    if (processes > 1) {
+    if (processes > 1 && options.Distributed().processId() == 0) {  // once for all of them
       log(LogLevel::warn,
           "each of the {} processes compiles the model: with Options.enableExecutableCaching() one "
           "of them would do it for all",
