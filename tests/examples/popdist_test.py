@@ -4,10 +4,12 @@ import pathlib
 import re
 import subprocess
 
+import launch
 import pytest
 import torch
 from material import lay_out_first_images
 
+pytestmark = launch.needs_mpi
 ROOT = pathlib.Path(__file__).parents[2]
 BINARIES = pathlib.Path(os.environ.get("TESSERA_BINARY_DIR", ROOT / "build")) / "bin"
 POPRUN = [BINARIES / "poprun", "--num-instances=2", "--num-replicas=4"]
