@@ -474,8 +474,8 @@ void Link::look_after(Operation& operation, Clock::time_point now) {
       continue;
     }
     return break_link(
-        fmt::format("{} waits in {}, while {} {}: all instances must do the same steps, with as "
-                    "many batches each",
+        fmt::format("{} waits in {}, while {} {}: all instances must do the same, with as many "
+                    "batches each and the same writing of weights",
                     name_of(index_), operation.what(), name_of(member), absence.does),
         true);
   }

@@ -185,9 +185,9 @@ void Session::take_weights_of_first(const RunRequest& request) {
     std::vector<std::byte> own(static_cast<size_t>(bytes(state.type)));
     read_state(i, own);
     std::vector<std::byte> first = own;
-    instances.broadcast(
-        fmt::format("comparing '{}' of '{}'", state.name, executable_->graph().name), first, 0,
-        request.poll);
+    instances.broadcast(fmt::format("comparing '{}' of '{}', written from outside", state.name,
+                                    executable_->graph().name),
+                        first, 0, request.poll);
     if (first == own) continue;
     log(LogLevel::warn,
         "instance {} has other values of '{}' than instance 0: it goes on with those of instance 0",
