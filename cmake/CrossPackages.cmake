@@ -2,7 +2,7 @@
 # give. Nothing has to be installed for that machine: headers and sources are the same everywhere.
 
 # Links to single folders: /usr/include itself has this machine's C library.
-foreach(folder fmt CLI)
+foreach(folder fmt CLI nlohmann)
   find_path(TESSERA_${folder}_PARENT ${folder} PATHS /usr/include NO_DEFAULT_PATH REQUIRED)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
   file(CREATE_LINK ${TESSERA_${folder}_PARENT}/${folder} ${CMAKE_BINARY_DIR}/include/${folder}
