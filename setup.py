@@ -17,8 +17,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).parent.resolve()
 SCRATCH = ROOT / "build-pip"
-# Programs that show who uses which virtual IPU. They need nothing of Python.
-PROGRAMS = ["gc-monitor", "gc-info", "gc-inventory"]
+# The launcher, and programs that show who uses which virtual IPU. They need nothing of Python.
+PROGRAMS = ["poprun", "gc-monitor", "gc-info", "gc-inventory"]
 
 
 def version():

@@ -1,4 +1,4 @@
-# What `cmake --install` puts under the prefix: bin/tessera and the gc- programs, the static libraries
+# What `cmake --install` puts under the prefix: bin/tessera, poprun and the gc- programs, the static libraries
 # and headers of the C++ interface with a CMake package for them (find_package(Tessera) gives
 # Tessera::tessera, and without PyTorch Tessera::core), and the Python packages. To be included last,
 # when all targets are there. Over pip's PyTorch only Python's packages are of use, and pip installs
@@ -6,7 +6,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS tessera gc-monitor gc-info gc-inventory
+install(TARGETS tessera poprun gc-monitor gc-info gc-inventory
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TESSERA_TORCH_ROOT)
   return()
