@@ -94,7 +94,7 @@ def test_the_package_does_not_name_the_checkout(prefix):
 def test_the_command_line_is_there(prefix):
     assert run(prefix / "bin/tessera", "--version").startswith("tessera 0.")
     assert "Graphcore device listing" in run(prefix / "bin/gc-info", "-l")
-    for program in ("gc-monitor", "gc-inventory"):
+    for program in ("poprun", "gc-monitor", "gc-inventory"):
         assert run(prefix / "bin" / program, "--version").startswith(f"{program} of Tessera 0.")
 
 
@@ -174,6 +174,7 @@ def test_pip_installs_into_a_virtual_environment(tmp_path):
     files = run(tmp_path / "v/bin/python", "-c", INSTANCES, cwd=tmp_path).split()
     assert all(file.startswith(str(tmp_path / "v")) for file in files)
     assert "gc-monitor" in run(tmp_path / "v/bin/gc-monitor")
+    assert "hello" in run(tmp_path / "v/bin/poprun", "echo", "hello")
     assert (pathlib.Path(file).parent / "libtessera_mpi.so").is_file()
 
 

@@ -92,6 +92,10 @@ def complaint_about(words):
     if name.removeprefix("build/bin/") == "tessera":
         result = subprocess.run([BUILD / "bin/tessera", words[1], "--help"], capture_output=True)
         return None if result.returncode == 0 else f"there is no `tessera {words[1]}`"
+    if name == "poprun":
+        return None if (BUILD / "bin/poprun").exists() else "poprun is not built"
+    if name in ("srun", "sbatch", "scontrol"):  # of clusters
+        return None
     if name.startswith("build/"):
         return None if (BUILD / name.removeprefix("build/")).exists() else f"{name} is not built"
     if name.startswith("venv/") or name in ("python3", "/usr/bin/python3", "docker"):
