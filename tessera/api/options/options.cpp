@@ -120,6 +120,13 @@ std::span<const OptionField> option_fields() {
 Options::Options() : Options(std::make_shared<bool>(false)) {
   const char* folder = std::getenv("POPTORCH_CACHE_DIR");
   if (folder && *folder) enableExecutableCaching(folder);
+  const char* offline = std::getenv("TESSERA_OFFLINE");
+  if (offline && *offline) {
+    const std::string_view word = offline;
+    check(word == "0" || word == "1", ErrorKind::value,
+          "the environment variable TESSERA_OFFLINE must be 0 or 1, got '{}'", word);
+    if (word == "1") connectionType(ConnectionType::never);
+  }
   const char* defaults = std::getenv("POPTORCH_DEFAULT_OPTIONS");
   if (defaults && *defaults) {
     const ErrorContext where("reading POPTORCH_DEFAULT_OPTIONS");

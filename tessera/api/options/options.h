@@ -27,8 +27,9 @@ struct AnchoredTensor {
 
 class Options : public OptionGroup {
  public:
-  // Distributed where OpenMPI started the process; caches where POPTORCH_CACHE_DIR says so; then
-  // what POPTORCH_DEFAULT_OPTIONS says, in the form of from_json.
+  // Distributed where OpenMPI started the process; caches where POPTORCH_CACHE_DIR says so, and
+  // offline where TESSERA_OFFLINE does; then what POPTORCH_DEFAULT_OPTIONS says, in the form of
+  // from_json.
   Options();
   Options(const Options& other);  // an unfrozen copy
   Options& operator=(const Options& other);

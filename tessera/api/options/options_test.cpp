@@ -262,6 +262,20 @@ TEST(PopartOptions, NameTypesOfPartials) {
 }
 
 // spec: 7 OMPI_COMM_WORLD
+// spec: 8.3 offline-mode
+TEST(Options, TheEnvironmentTakesProgramsOffline) {
+  {
+    const ScopedVariable offline("TESSERA_OFFLINE", "1");
+    EXPECT_EQ(Options().connection_type(), ConnectionType::never);
+  }
+  {
+    const ScopedVariable online("TESSERA_OFFLINE", "0");
+    EXPECT_EQ(Options().connection_type(), ConnectionType::always);
+  }
+  const ScopedVariable wrong("TESSERA_OFFLINE", "yes");
+  EXPECT_THROW(Options(), Error);
+}
+
 // spec: 7 POPTORCH_CACHE_DIR
 TEST(Options, ReadsTheEnvironment) {
   const ScopedVariable size("OMPI_COMM_WORLD_SIZE", "8"), rank("OMPI_COMM_WORLD_RANK", "3");
