@@ -69,6 +69,11 @@ std::string Link::name_of(int instance) const {
   return fmt::format("instance {} on {}", instance, host_of(instance));
 }
 
+std::string Link::host_of(int instance) const {
+  const std::lock_guard lock(mutex_);
+  return hosts_[static_cast<size_t>(instance)];
+}
+
 size_t Link::piece_bytes() const {
   return piece_bytes_for(static_cast<size_t>(count_), settings_.piece_bytes);
 }
@@ -77,9 +82,9 @@ size_t Link::piece_bytes() const {
 void Link::exchange_hosts() {
   const auto said = gather("the first meeting of the instances",
                            fmt::format("{}\n{}", name_of_machine(), build_id()), {});
-  for (int i = 0; i < count_; ++i) {
-    const std::string& text = said[static_cast<size_t>(i)];
-    hosts_[static_cast<size_t>(i)] = text.substr(0, text.find('\n'));
+  {
+    const std::lock_guard lock(mutex_);  // the thread may speak of a host already
+    for (size_t i = 0; i < said.size(); ++i) hosts_[i] = said[i].substr(0, said[i].find('\n'));
   }
   for (int i = 0; i < count_; ++i) {
     const std::string& text = said[static_cast<size_t>(i)];

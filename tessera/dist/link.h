@@ -47,7 +47,7 @@ class Link : public Instances, private Outbox {
   int index() const override { return index_; }
   int count() const override { return count_; }
   std::string name_of(int instance) const;  // "instance 1 on host.example"
-  const std::string& host_of(int instance) const { return hosts_[static_cast<size_t>(instance)]; }
+  std::string host_of(int instance) const;
 
   std::vector<std::string> gather(const std::string& what, std::string said,
                                   const std::function<void()>& poll) override;
@@ -129,9 +129,9 @@ class Link : public Instances, private Outbox {
   const LinkSettings settings_;
   const int process_;  // a fork of it has no such thread
   int index_ = 0, count_ = 1;
-  std::vector<std::string> hosts_;
 
   mutable std::mutex mutex_;  // of what follows
+  std::vector<std::string> hosts_;
   std::condition_variable posted_something_;
   std::condition_variable dropped_;
   std::deque<std::shared_ptr<Operation>> posted_;
