@@ -565,7 +565,13 @@ void Link::say_farewell() {
   static_cast<void>(transport_.release());
 }
 
+bool Link::has_failed_peer() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.failed; });
+}
+
+// Whoever fails tells everybody; those who hear of it leave without a word.
 bool Link::may_close() const {
+  if (has_failed_peer()) return true;
   if (transport_->sending() > 0) return false;
   return std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
     return peer.gone || &peer == &peers_[static_cast<size_t>(index_)];
@@ -574,9 +580,7 @@ bool Link::may_close() const {
 
 // Together with the others, unless one of them will not come.
 void Link::close_transport() {
-  const bool all_come =
-      std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.failed; });
-  if (all_come) return transport_->close();
+  if (!has_failed_peer()) return transport_->close();
   static_cast<void>(transport_.release());
 }
 

@@ -120,6 +120,7 @@ class Link : public Instances, private Outbox {
   void rest(bool did_something);
   void say_goodbye();
   void say_farewell();
+  bool has_failed_peer() const;
   bool may_close() const;
   void close_transport();
 

@@ -240,6 +240,18 @@ TEST(Link, NobodyWaitsForOneThatHasLeft) {
   }
 }
 
+// It waits for the others to end, too; of those, only the one that fails says so.
+TEST(Link, OneThatHasEndedLeavesWhenAnotherFails) {
+  const auto ends = run(3, [](Link& link) {
+    if (link.index() == 2) return;
+    if (link.index() == 0) return link.barrier({0, 1}, "a barrier", {});
+    std::this_thread::sleep_for(milliseconds(50));
+    fail(ErrorKind::user, "the disk is full");
+  });
+  EXPECT_EQ(ends[2], "");
+  EXPECT_TRUE(ends[0].ends_with(" failed: the disk is full")) << ends[0];
+}
+
 TEST(Link, ThoseWhoWaitForEachOtherAreSaved) {
   const auto ends = run(2, [](Link& link) {
     if (link.index() == 0) return add_up(link, link.open_program("'it'"), 0, 30);
