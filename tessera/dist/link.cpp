@@ -38,17 +38,61 @@ double in_seconds(Clock::duration time) { return Seconds(time).count(); }
 
 }  // namespace
 
+// MPI begins when all instances have come, and cannot be told to stop waiting for them. Whoever has
+// lost patience leaves it alone, so that this is shared with a thread that may outlive the Link.
+struct Link::Opening {
+  std::mutex mutex;
+  std::condition_variable over;
+  std::exception_ptr error;
+  bool is_over = false, is_given_up = false;
+
+  // In the thread; false where nobody wants the transport.
+  bool open(const std::function<std::unique_ptr<Transport>()>& how, Link& link) {
+    std::unique_ptr<Transport> transport;
+    std::exception_ptr problem;
+    try {
+      transport = how();
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    if (is_given_up) {
+      static_cast<void>(transport.release());  // closing it would wait for the others
+      return false;
+    }
+    if (!problem) link.begin_with(std::move(transport));
+    error = problem;
+    is_over = true;
+    over.notify_all();
+    return !error;
+  }
+
+  bool wait(Seconds patience) {
+    std::unique_lock lock(mutex);
+    is_given_up = !over.wait_for(lock, patience, [this] { return is_over; });
+    return !is_given_up;
+  }
+};
+
 Link::Link(std::function<std::unique_ptr<Transport>()> open, LinkSettings settings)
     : settings_(settings), process_(getpid()) {
-  thread_ = std::thread([this, open = std::move(open)] { run(open); });
-  std::unique_lock lock(mutex_);
-  posted_something_.wait(lock, [this] { return is_open_ || open_error_; });
-  if (open_error_) {
-    lock.unlock();
-    thread_.join();
-    std::rethrow_exception(open_error_);
+  const auto opening = std::make_shared<Opening>();
+  thread_ = std::thread([this, opening, open = std::move(open)] {
+    if (opening->open(open, *this)) run();
+  });
+  if (!opening->wait(settings.patience)) {
+    thread_.detach();
+    tessera::fail(
+        ErrorKind::unrecoverable,
+        "after {:.0f} s not all instances have joined this one on {}: one of them is stopped or "
+        "has not come so far, or its machine cannot be reached; TESSERA_INSTANCE_TIMEOUT says how "
+        "long to wait",
+        settings.patience.count(), name_of_machine());
   }
-  lock.unlock();
+  if (opening->error) {
+    thread_.join();
+    std::rethrow_exception(opening->error);
+  }
   try {
     exchange_hosts();
   } catch (...) {
@@ -252,49 +296,61 @@ void Link::close_failed(const std::string& why) {
   thread_.join();
 }
 
-void Link::run(const std::function<std::unique_ptr<Transport>()>& open) {
-  try {
-    transport_ = open();
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    open_error_ = std::current_exception();
-    has_ended_ = true;
-    posted_something_.notify_all();
-    return;
+void Link::begin_with(std::unique_ptr<Transport> transport) {
+  transport_ = std::move(transport);
+  index_ = transport_->rank();
+  count_ = transport_->size();
+  hosts_.assign(static_cast<size_t>(count_), "an unknown machine");
+  peers_.resize(static_cast<size_t>(count_));
+}
+
+// What goes wrong in this thread, for want of memory for example, is told like any other failure.
+void Link::run() {
+  for (bool goes_on = true; goes_on;) {
+    try {
+      goes_on = work();
+    } catch (const std::exception& error) {
+      break_link(fmt::format("it could not speak with the others: {}", error.what()), true);
+    }
   }
-  {
-    const std::lock_guard lock(mutex_);
-    index_ = transport_->rank();
-    count_ = transport_->size();
-    hosts_.assign(static_cast<size_t>(count_), "an unknown machine");
-    peers_.resize(static_cast<size_t>(count_));
-    is_open_ = true;
-    posted_something_.notify_all();
-  }
-  work();
   const std::lock_guard lock(mutex_);
   has_ended_ = true;
   dropped_.notify_all();
   posted_something_.notify_all();
 }
 
-// Until the program has ended, here and elsewhere.
-void Link::work() {
-  while (true) {
-    bool did = take_posted();
-    did = take_messages() || did;
-    did = advance_all() || did;
-    const Clock::time_point now = Clock::now();
-    if (now - last_look_ > milliseconds(100)) look_after(now);
-    const Ending ending = [this] {
-      const std::lock_guard lock(mutex_);
-      return ending_;
-    }();
-    if (ending == Ending::failed) return say_farewell();
-    if (ending == Ending::friendly && !said_goodbye_) say_goodbye();
-    if (said_goodbye_ && may_close()) return close_transport();
-    rest(did);
+// One round; false when the program has ended, here and elsewhere.
+bool Link::work() {
+  bool did = take_posted();
+  did = take_messages() || did;
+  did = advance_all() || did;
+  look_at_transport();
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_ > milliseconds(100)) look_after(now);
+  const Ending ending = [this] {
+    const std::lock_guard lock(mutex_);
+    return ending_;
+  }();
+  if (ending == Ending::failed) {
+    say_farewell();
+    return false;
   }
+  if (ending == Ending::friendly && !said_goodbye_) say_goodbye();
+  if (said_goodbye_ && may_close()) {
+    close_transport();
+    return false;
+  }
+  rest(did);
+  return true;
+}
+
+void Link::look_at_transport() {
+  const auto lost = transport_->lost();
+  if (!lost || is_broken()) return;
+  peers_[static_cast<size_t>(lost->peer)].failed = true;  // it hears nothing of us either
+  break_link(fmt::format("{} cannot be reached from {}: {}", name_of(lost->peer), name_of(index_),
+                         lost->why),
+             true);
 }
 
 // What the program wants: operations that begin, memory that is let go, a failure to tell.

@@ -40,7 +40,8 @@ struct LinkCounters {
 
 class Link : public Instances, private Outbox {
  public:
-  // Opens the transport in its thread, which is the only one that uses it; Error where that fails.
+  // Opens the transport in its thread, which is the only one that uses it; Error where that fails,
+  // or takes longer than the patience.
   Link(std::function<std::unique_ptr<Transport>()> open, LinkSettings settings);
   ~Link() override;
 
@@ -90,6 +91,7 @@ class Link : public Instances, private Outbox {
     Clock::time_point since = {};
   };
   enum class Ending { none, friendly, failed };
+  struct Opening;
 
   std::shared_ptr<Operation> post(std::shared_ptr<Operation> operation);
   OperationKey next_key(const Members& members);
@@ -99,8 +101,9 @@ class Link : public Instances, private Outbox {
   void check_process() const;
 
   // In the thread.
-  void run(const std::function<std::unique_ptr<Transport>()>& open);
-  void work();
+  void begin_with(std::unique_ptr<Transport> transport);
+  void run();
+  bool work();
   bool take_posted();
   bool take_messages();
   bool advance_all();
@@ -109,6 +112,7 @@ class Link : public Instances, private Outbox {
   void take_control(const Header& header, const Message& message);
   void take_answer(int from, const Header& header, std::string_view text);
   void answer(int to, const OperationKey& key);
+  void look_at_transport();
   void look_after(Clock::time_point now);
   void look_after(Operation& operation, Clock::time_point now);
   void ask_members(const Operation& operation, Clock::time_point now,
@@ -142,8 +146,7 @@ class Link : public Instances, private Outbox {
   std::string broken_;  // why; empty while all is well
   std::string to_tell_;
   Ending ending_ = Ending::none;
-  bool is_open_ = false, has_ended_ = false;
-  std::exception_ptr open_error_;
+  bool has_ended_ = false;
 
   std::atomic<int64_t> messages_ = 0, bytes_ = 0, waited_nanoseconds_ = 0;
 

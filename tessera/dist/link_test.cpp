@@ -252,6 +252,59 @@ TEST(Link, OneThatHasEndedLeavesWhenAnotherFails) {
   EXPECT_TRUE(ends[0].ends_with(" failed: the disk is full")) << ends[0];
 }
 
+TEST(Link, WhoeverCannotBeReachedIsNamed) {
+  LocalNetwork network(2);
+  const auto ends = run(
+      2,
+      [&](Link& link) {
+        if (link.index() == 1) {
+          std::this_thread::sleep_for(milliseconds(200));
+          fail(ErrorKind::user, "left alone");
+        }
+        network.lose(1);
+        link.barrier({}, "a barrier", {});
+      },
+      &network);
+  EXPECT_EQ(ends[0], "instance 1 on " + host() + " cannot be reached from instance 0 on " + host() +
+                         ": there is no route");
+}
+
+TEST(Link, AThreadWithoutMemoryFailsLikeAnythingElse) {
+  LocalNetwork network(2);
+  const auto ends = run(
+      2,
+      [&](Link& link) {
+        if (link.index() == 0) network.use_up_memory();
+        link.barrier({}, "a barrier", {});
+      },
+      &network);
+  for (const std::string& end : ends) {
+    EXPECT_NE(end.find("bad_alloc"), std::string::npos) << end;
+  }
+}
+
+// MPI begins only when all are there.
+TEST(Link, NobodyWaitsForEverForTheOthersToJoin) {
+  const auto over = std::make_shared<std::atomic<bool>>(false);
+  const auto start = Clock::now();
+  std::string message;
+  try {
+    const Link link(
+        [over]() -> std::unique_ptr<Transport> {
+          while (!*over) std::this_thread::sleep_for(milliseconds(1));
+          return nullptr;
+        },
+        {.patience = milliseconds(200)});
+  } catch (const Error& error) {
+    message = error.message();
+  }
+  *over = true;
+  EXPECT_NE(message.find("not all instances have joined this one on " + host()), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("TESSERA_INSTANCE_TIMEOUT"), std::string::npos);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+}
+
 TEST(Link, ThoseWhoWaitForEachOtherAreSaved) {
   const auto ends = run(2, [](Link& link) {
     if (link.index() == 0) return add_up(link, link.open_program("'it'"), 0, 30);

@@ -16,6 +16,12 @@ struct Message {
   std::unique_ptr<std::byte[]> data = {};
 };
 
+// A peer that nothing can be sent to, or received from, any more.
+struct Lost {
+  int peer = 0;
+  std::string why = {};
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -29,6 +35,8 @@ class Transport {
   virtual std::optional<Message> receive() = 0;
   // How many are still to be taken by their receivers, or on their way.
   virtual size_t sending() = 0;
+  // The first peer that was lost; what is sent to it since goes nowhere.
+  virtual const std::optional<Lost>& lost() const = 0;
 
   // All instances end here: nothing is sent any more.
   virtual void close() = 0;
@@ -36,7 +44,7 @@ class Transport {
 
 // What the library that speaks MPI gives: a Transport, or null and why not. It is looked up by its
 // name; the number is that of this interface.
-inline constexpr uint32_t transport_version = 1;
+inline constexpr uint32_t transport_version = 2;
 inline constexpr const char* mpi_entry = "tessera_open_mpi";
 using OpenMpi = Transport* (*)(uint32_t version, std::string* why);
 

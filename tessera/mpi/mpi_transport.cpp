@@ -1,7 +1,9 @@
 // Messages by MPI. A library of its own: whoever opens it needs MPI, and nobody else does. All
-// calls come from the thread that opened it; other parts of the program may use MPI as well.
+// calls come from the thread that opened it; other parts of the program may use MPI as well. By
+// itself MPI ends the process where something fails, without a word of ours; here it only says so.
 #include <mpi.h>
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <string>
@@ -20,6 +22,7 @@ class MpiTransport : public Transport {
     MPI_Comm_dup(MPI_COMM_WORLD, &world_);
     MPI_Comm_rank(world_, &rank_);
     MPI_Comm_size(world_, &size_);
+    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
   }
 
   int rank() const override { return rank_; }
@@ -27,8 +30,9 @@ class MpiTransport : public Transport {
 
   void send(Message message) override {
     Transfer& transfer = sending_.emplace_back(Transfer{std::move(message), MPI_REQUEST_NULL});
-    MPI_Isend(transfer.message.data.get(), static_cast<int>(transfer.message.size), MPI_BYTE,
-              transfer.message.peer, tag, world_, &transfer.request);
+    note(MPI_Isend(transfer.message.data.get(), static_cast<int>(transfer.message.size), MPI_BYTE,
+                   transfer.message.peer, tag, world_, &transfer.request),
+         transfer.message.peer);
   }
 
   std::optional<Message> receive() override {
@@ -45,6 +49,8 @@ class MpiTransport : public Transport {
     return sending_.size();
   }
 
+  const std::optional<Lost>& lost() const override { return lost_; }
+
   void close() override {
     MPI_Comm_free(&world_);
     int finalized = 0;
@@ -58,30 +64,41 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
-  static bool is_done(Transfer& transfer) {
+  void note(int result, int peer) {
+    if (result == MPI_SUCCESS || lost_) return;
+    std::array<char, MPI_MAX_ERROR_STRING> why{};
+    int size = 0;
+    MPI_Error_string(result, why.data(), &size);
+    lost_ = {peer, why.data()};
+  }
+
+  bool is_done(Transfer& transfer) {
     int done = 0;
-    MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE);
-    return done != 0;
+    const int result = MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE);
+    note(result, transfer.message.peer);
+    return done != 0 || result != MPI_SUCCESS;
   }
 
   void begin_receiving() {
     int arrived = 0;
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
-    MPI_Improbe(MPI_ANY_SOURCE, tag, world_, &arrived, &handle, &status);
-    if (!arrived) return;
+    const int result = MPI_Improbe(MPI_ANY_SOURCE, tag, world_, &arrived, &handle, &status);
+    if (result != MPI_SUCCESS || !arrived) return;
     int size = 0;
     MPI_Get_count(&status, MPI_BYTE, &size);
     Message message{status.MPI_SOURCE, static_cast<size_t>(size),
                     std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(size))};
     Transfer& transfer = receiving_.emplace_back(Transfer{std::move(message), MPI_REQUEST_NULL});
-    MPI_Imrecv(transfer.message.data.get(), size, MPI_BYTE, &handle, &transfer.request);
+    note(MPI_Imrecv(transfer.message.data.get(), size, MPI_BYTE, &handle, &transfer.request),
+         transfer.message.peer);
   }
 
   const bool owns_;  // MPI was not there before
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::deque<Transfer> sending_, receiving_;
+  std::optional<Lost> lost_;
 };
 
 Transport* open(uint32_t version, std::string* why) {
