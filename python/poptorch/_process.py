@@ -9,6 +9,7 @@ import threading
 import traceback
 import weakref
 
+from . import poptorch_core
 from ._logging import logger
 
 # Executors whose devices are given back at the end, before the libraries below them are gone.
@@ -40,8 +41,16 @@ def _show_stacks_of_faults():
 _previous_hook = sys.excepthook
 
 
+def _end_with_exception(kind, error, trace):
+    """An exception that nobody caught: other instances hear of it, and users."""
+    try:
+        poptorch_core.instances_fail("".join(traceback.format_exception_only(kind, error)).strip())
+    finally:
+        _log_exception(kind, error, trace)
+
+
 def _log_exception(kind, error, trace):
-    """An exception that nobody caught goes where our other messages go."""
+    """It goes where our other messages go."""
     if issubclass(kind, KeyboardInterrupt) or not logger.isEnabledFor(50):
         _previous_hook(kind, error, trace)
         return
@@ -60,4 +69,4 @@ def _free_devices():
 
 os.environ.setdefault("RDMAV_FORK_SAFE", "1")
 _show_stacks_of_faults()
-sys.excepthook = _log_exception
+sys.excepthook = _end_with_exception

@@ -82,6 +82,7 @@ std::shared_ptr<dist::Link> join_instances(int64_t index, int64_t count) {
           "this is said to be instance {} of {}, but nobody has started the others: start them "
           "together with 'poprun --num-instances={}' or 'mpirun -np {}'",
           index, count, count, count);
+    const ErrorContext where("joining the others as instance {} of {}", index, count);
     link = dist::connect({.settings = settings_of_environment(),
                           .library = text_in_environment("TESSERA_MPI_LIBRARY")});
   }
@@ -173,6 +174,10 @@ std::vector<std::string> gather_texts(std::string text, const std::string& what,
 
 void meet_instances(const std::string& what, const std::function<void()>& poll) {
   if (const auto link = joined_instances()) link->barrier(members_now, what, poll);
+}
+
+void fail_instances(const std::string& why) {
+  if (const auto link = joined_instances()) link->fail(why);
 }
 
 OnlyInstances::OnlyInstances(std::vector<int> members) : before_(members_now) {

@@ -46,6 +46,9 @@ std::vector<std::string> gather_texts(std::string text, const std::string& what,
                                       const std::function<void()>& poll = {});
 void meet_instances(const std::string& what, const std::function<void()>& poll = {});
 
+// The program of this instance ends because of that: the others end with an Error that says so.
+void fail_instances(const std::string& why);
+
 // While it lives, what this thread does together is among these instances alone, of which it is
 // one.
 class OnlyInstances {

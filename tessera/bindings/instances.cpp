@@ -72,6 +72,7 @@ void bind_instances(py::module_& module) {
   module.def(
       "instances_meet",
       [](const std::string& what) { meet_instances(what, &raise_pending_signal); }, Unlocked());
+  module.def("instances_fail", &fail_instances, Unlocked());
   module.def("instances_only",
              [](std::vector<int> members, const std::function<py::object()>& function) {
                const OnlyInstances only(std::move(members));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -141,6 +142,10 @@ void Session::run(const RunRequest& request) {
   try {
     join_steps(request, extent);
     run_replicas(request, extent);
+  } catch (const std::bad_alloc&) {
+    joined_.instances->fail("it has run out of memory");
+    group_.reset();
+    throw;
   } catch (const std::exception& error) {
     joined_.instances->fail(error.what());
     group_.reset();  // what was begun with others will not end
