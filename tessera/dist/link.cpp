@@ -34,6 +34,15 @@ std::string name_of_machine() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
+// For a transport that cannot be closed, since that would wait for the others: messages may still
+// be read from its memory, so it stays.
+void leave_open(std::unique_ptr<Transport> transport) {
+  static std::mutex mutex;
+  static auto* const left = new std::vector<std::unique_ptr<Transport>>;
+  const std::lock_guard lock(mutex);
+  left->push_back(std::move(transport));
+}
+
 double in_seconds(Clock::duration time) { return Seconds(time).count(); }
 
 }  // namespace
@@ -57,7 +66,7 @@ struct Link::Opening {
     }
     const std::lock_guard lock(mutex);
     if (is_given_up) {
-      static_cast<void>(transport.release());  // closing it would wait for the others
+      leave_open(std::move(transport));
       return false;
     }
     if (!problem) link.begin_with(std::move(transport));
@@ -617,8 +626,7 @@ void Link::say_farewell() {
     while (transport_->receive()) continue;
     std::this_thread::sleep_for(milliseconds(1));
   }
-  // Not closed: that would wait for the others.
-  static_cast<void>(transport_.release());
+  leave_open(std::move(transport_));
 }
 
 bool Link::has_failed_peer() const {
@@ -637,7 +645,7 @@ bool Link::may_close() const {
 // Together with the others, unless one of them will not come.
 void Link::close_transport() {
   if (!has_failed_peer()) return transport_->close();
-  static_cast<void>(transport_.release());
+  leave_open(std::move(transport_));
 }
 
 // Spins only where somebody waits, who leaves a core to this thread meanwhile.
