@@ -75,7 +75,7 @@ def test_programs_in_cpp_compile(tmp_path):
 
 def commands_in(text):
     """The commands of a shell block, as lists of words: without variables, pipes and comments."""
-    for line in text.splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         for part in re.split(r"&&|\||;", re.sub(r"(^|\s)#.*", "", line)):
             words = part.split()
             while words and re.match(r"\w+=", words[0]):
