@@ -89,6 +89,25 @@ def test_instances_that_nobody_started(launched, monkeypatch):
 
 
 @pytest.mark.spec("8.1 init")
+@pytest.mark.parametrize(
+    "library, advice",
+    [
+        ("/nowhere/libtessera_mpi.so", "libopenmpi-dev and openmpi-bin, and build it again"),
+        ("/nowhere/libmpi.so.40", "not installed: install the Debian package openmpi-bin"),
+        (__file__, "was not built or not installed"),
+    ],
+)
+def test_without_mpi_it_says_what_to_install(monkeypatch, library, advice):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("TESSERA_MPI_LIBRARY", library)
+    with pytest.raises(RuntimeError, match=advice):
+        popdist.init()
+    monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")
+    popdist.init()  # one instance needs no MPI
+
+
+@pytest.mark.spec("8.1 init")
 def test_training_with_processes_that_nobody_started(launched):
     opts = poptorch.Options()
     opts.Distributed.configureProcessId(0, 3)
