@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "tessera/base/build_id.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 
@@ -128,14 +127,14 @@ size_t Link::piece_bytes() const {
 // Whoever has another build may do the same with other bits, and send what this one cannot read.
 void Link::exchange_hosts() {
   const auto said = gather("the first meeting of the instances",
-                           fmt::format("{}\n{}", name_of_machine(), build_id()), {});
+                           fmt::format("{}\n{}", name_of_machine(), settings_.build), {});
   {
     const std::lock_guard lock(mutex_);  // the thread may speak of a host already
     for (size_t i = 0; i < said.size(); ++i) hosts_[i] = said[i].substr(0, said[i].find('\n'));
   }
   for (int i = 0; i < count_; ++i) {
     const std::string& text = said[static_cast<size_t>(i)];
-    check(text.substr(text.find('\n') + 1) == build_id(), ErrorKind::runtime,
+    check(text.substr(text.find('\n') + 1) == settings_.build, ErrorKind::runtime,
           "{} runs another build of Tessera than {}: install the same one on all machines",
           name_of(i), name_of(index_));
   }

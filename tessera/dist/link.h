@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/base/build_id.h"
 #include "tessera/base/instances.h"
 #include "tessera/dist/operation.h"
 #include "tessera/dist/transport.h"
@@ -30,6 +31,7 @@ struct LinkSettings {
   // a thread of theirs.
   std::chrono::duration<double> deadlock = std::chrono::seconds(10);
   size_t piece_bytes = most_piece_bytes;
+  std::string build = build_id();  // all instances must have the same
 };
 
 // What the thread has done so far.

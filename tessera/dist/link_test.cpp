@@ -76,6 +76,28 @@ TEST(Link, InstancesKnowEachOther) {
             nobody_failed);
 }
 
+TEST(Link, AllInstancesHaveTheSameBuild) {
+  LocalNetwork network(2);
+  std::vector<std::string> ends(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      LinkSettings settings = hasty();
+      settings.build += i == 1 ? " of another day" : "";
+      try {
+        Link link([&, i] { return network.transport(i); }, settings);
+      } catch (const Error& error) {
+        ends[static_cast<size_t>(i)] = error.message();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(ends[0].find("instance 1 on " + host() + " runs another build of Tessera"),
+            std::string::npos)
+      << ends[0];
+  EXPECT_FALSE(ends[1].empty());
+}
+
 TEST(Link, BroadcastGivesWhatTheRootHas) {
   EXPECT_EQ(run(3,
                 [](Link& link) {
