@@ -85,6 +85,8 @@ def effort_of(measuring, **changes):
 class Program:
     """Stands for a program that was measured."""
 
+    waited = ()
+
     def __init__(self, measuring, side, threads, seconds, flops=None):
         self.side, self.threads, self.median = side, threads, lambda: seconds
         self.setting = measuring.Setting(threads, threads)
