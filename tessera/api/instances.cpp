@@ -5,14 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <string_view>
 
-#include "tessera/api/environment.h"
-#include "tessera/api/spoken.h"
 #include "tessera/base/error.h"
 #include "tessera/dist/connect.h"
 #include "tessera/torch/convert.h"
-#include "tessera/torch/tensor_memory.h"
 
 namespace tessera {
 namespace {

@@ -50,9 +50,21 @@ std::optional<size_t> whole_after(const Plan& plan, size_t collective, size_t op
   return {};
 }
 
+// Parameters whose gradients are equal may have one value between them. Of such a one, the sum of
+// the first would be taken for the values of the second.
+bool has_operand_twice(const Call& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (call.inputs[i].buffer == call.inputs[j].buffer) return true;
+    }
+  }
+  return false;
+}
+
 std::optional<size_t> whole_after(const Plan& plan, size_t collective) {
   const Call& call = plan.calls[collective];
   if (collective < plan.update_begin || call.attrs.integer("group_size") != 0) return {};
+  if (has_operand_twice(call)) return {};
   size_t last = 0;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const auto whole = whole_after(plan, collective, i);

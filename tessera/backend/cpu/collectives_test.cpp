@@ -76,6 +76,21 @@ TEST(Collectives, AccumulatorsHoldTheirSums) {
             std::nullopt);
 }
 
+// Two weights with one gradient: in place, the second would get the sum of sums.
+TEST(Collectives, DoNotAddUpAValueTwiceInItsPlace) {
+  EXPECT_EQ(begins_after(R"(graph "g" {
+  input data "x" %0: f32[64,64]
+  state parameter "w" %1: f32[64,64] update %6
+  state parameter "v" %2: f32[64,64] update %7
+  %3 = matmul(%0, %0) : f32[64,64]
+  update %4, %5 = all_reduce(%3, %3) : f32[64,64], f32[64,64]
+  update %6 = sub(%1, %4) : f32[64,64]
+  update %7 = sub(%2, %5) : f32[64,64]
+}
+)"),
+            std::nullopt);
+}
+
 // A weight is every replica's: sums are not written into it.
 TEST(Collectives, DoNotTouchWeights) {
   EXPECT_EQ(begins_after(R"(graph "g" {
